@@ -7,7 +7,7 @@ stage_ext4_turns() {
   is_root || { skip "ext4 in turns: a loop mount needs root"; return; }
   [ -c /dev/fuse ] || { skip "ext4 in turns: there is no /dev/fuse"; return; }
   have python3 || { skip "ext4 in turns: there is no python3"; return; }
-  local block inode feature mode options
+  local block inode feature mode options who
   while read -r mode options; do
     # shellcheck disable=SC2086
     ext4_turns "$mode" $options
@@ -20,6 +20,7 @@ wasteless -O ^64bit,^flex_bg -I 128
 selective -O meta_bg,^resize_inode -b 1024
 unified -O ea_inode
 L
+  for block in 1024 4096; do for who in kernel us; do ext4_long_names "$block" "$who"; done; done
   [ -z "$QUICK" ] || return
   for mode in ordered data redo; do
     for block in 1024 4096; do ext4_turns "$mode" -b "$block" -O ea_inode; done
@@ -61,3 +62,33 @@ ext4_turns() {
 }
 
 turn() { python3 scripts/conformance/turns.py "$1" "$WORK/turns.model" "$((${TURNS_SEED:-0} * 100 + $2))" 300 ${TURNS_LONG:+long}; }
+
+# ext4_long_names BLOCK kernel|us: a directory of long names, of which we take away all or most; then Linux fills it with
+# longer ones. It splits a leaf that has no gap, and takes it for damage if there are no two names to part.
+ext4_long_names() {
+  local mnt=$WORK/turns image=$WORK/turns.img every name
+  for every in 0 3; do
+    name="long names by $2, blocks of $1 bytes, we leave $([ $every = 0 ] && echo none || echo "one of $every")"
+    rm -f "$image"; truncate -s 64M "$image"
+    check "$name: mke2fs" mke2fs -q -F -t ext4 -b "$1" -N 12000 "$image" || return
+    if [ "$2" = kernel ]; then
+      kernel_mount "$mnt-k" "$image" ext4 || { skip "$name: the kernel does not mount it"; return; }
+      make_names "$mnt-k/dir" 250 1500; release "$mnt-k"
+    fi
+    serve_at "$mnt" "$image" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+    [ "$2" = kernel ] || make_names "$mnt/dir" 250 1500
+    check "$name: removal" perl -e 'chdir shift or die; opendir my $d, "."; my $n = 0;
+      for (grep !/^\.\.?$/, sort readdir $d) { unlink or die "$!" unless $ARGV[0] && ++$n % $ARGV[0] == 0 }' "$mnt/dir" $every
+    check "$name: clean close" stop || return
+    kernel_mount "$mnt-k" "$image" ext4
+    check "$name: the kernel fills it" make_names "$mnt-k/dir" 255 2500
+    release "$mnt-k"
+    check "$name: e2fsck" fsck_clean "$image" || return
+  done
+  rm -f "$image"
+}
+# make_names DIR LENGTH COUNT
+make_names() {
+  mkdir -p "$1" && perl -e 'chdir shift or die; my ($long, $n) = @ARGV;
+    for (1 .. $n) { my $name = substr("$_" . chr(97 + $long % 26) x $long, 0, $long); open my $f, ">", $name or die "$name: $!" }' "$@"
+}
