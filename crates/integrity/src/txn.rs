@@ -74,7 +74,8 @@ impl Txn {
     /// Called by a mechanism's `begin`.
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
         assert!(id > 0, "O1: a transaction without a number, which stands for none");
-        // A file that is made or freed comes to a score; memory that grows step by step is copied as often.
+        // A file that is made or freed comes to a score; memory that grows step by step is copied
+        // as often.
         let (edits, data) = (Vec::with_capacity(USUAL_EDITS), Vec::new());
         let touched = TouchedBlocks::new();
         Txn {

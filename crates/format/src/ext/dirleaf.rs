@@ -73,25 +73,36 @@ pub fn pack<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) 
     Some(block)
 }
 
-/// A leaf laid out anew, unless it has or takes two names, however long. Linux takes that for
-/// given: it splits a leaf that has no gap for a name, and where there are no two names to part, it
-/// calls the directory damaged (`do_split` in its fs/ext4/namei.c). Names that do not cross
-/// sectors, and those that do, leave gaps beside each other that no removal joins.
+/// A leaf laid out anew, unless whatever Linux takes away from it, it has or takes two names,
+/// however long. Linux takes that for given: it splits a leaf that has no gap for a name, and where
+/// there are no two names to part, it calls the directory damaged (`do_split` in its
+/// fs/ext4/namei.c). Each name that Linux takes away joins what is before it; ours keep to sectors,
+/// and leave unused entries, which only the block's first may be in Linux's own.
 /// Errors: `Corrupt`, where the entries are not a chain.
 pub fn with_gaps(part: &[u8], tail: usize) -> Result<Option<Vec<u8>>, FormatError> {
-    let (mut places, mut name) = (0, None);
+    // From one unused entry to the next all may become one gap. A name that stays in it costs the
+    // place of two: its own, and that of another that fits neither before nor behind it.
+    let (mut places, mut most, mut bytes) = (0, 0, 0);
     for e in entries(part) {
         let e = e?;
-        let used = if e.ino == Ino(0) { 0 } else { needed(e.name.len()) };
-        places += usize::from(used > 0) + (e.rec_len - used) / needed(NAME_BYTES_MAX);
-        if places >= 2 {
+        if e.ino == Ino(0) {
+            places += bytes / needed(NAME_BYTES_MAX);
+            bytes = 0;
+        }
+        bytes += e.rec_len;
+        let here = bytes / needed(NAME_BYTES_MAX);
+        most = here.max(most);
+        if places + here >= 2 + usize::from(most >= 2) {
             return Ok(None);
         }
-        if used > 0 {
-            name = Some(Name { hash: 0, ino: e.ino, kind: e.kind, name: e.name });
+    }
+    let mut names = Vec::new();
+    for e in entries(part) {
+        let e = e?;
+        if e.ino != Ino(0) {
+            names.push(Name { hash: 0, ino: e.ino, kind: e.kind, name: e.name });
         }
     }
-    let names: Vec<Name<&[u8]>> = name.into_iter().collect();
     Ok(pack(&names, part.len() + tail, tail))
 }
 
@@ -152,7 +163,8 @@ mod tests {
         all
     }
 
-    /// Whoever laid the leaf out, and in whatever order its names go: it has or takes two names.
+    /// Whoever laid the leaf out, and in whatever order its names go, some by us and the others by
+    /// Linux: it has or takes two names.
     #[test]
     fn a_leaf_that_loses_its_names_keeps_gaps_for_linux() {
         let mut laid_out_anew = 0;
@@ -171,33 +183,53 @@ mod tests {
             let packed = pack(&names, bytes, tail);
             let mut leaf = packed.unwrap_or_else(|| one_behind_the_other(&names, bytes, tail));
             while !names.is_empty() {
-                names.swap_remove(rng.below(names.len()));
-                let part = &leaf[..bytes - tail];
-                let kept = |e: &dirent::Entry<'_>| names.iter().any(|n| n.ino == e.ino);
-                let gone = entries(part).map(Result::unwrap).find(|e| e.ino.0 != 0 && !kept(e));
-                let at = gone.unwrap().at;
+                let gone = names.swap_remove(rng.below(names.len()));
+                let part = &mut leaf[..bytes - tail];
+                let at = place_of(part, gone.ino);
                 let merge = dirent::merge_of(part, 0, at).unwrap();
-                dirent::remove(&mut leaf[..bytes - tail], at, merge);
-                if let Some(anew) = with_gaps(&leaf[..bytes - tail], tail).unwrap() {
+                dirent::remove(part, at, merge);
+                if let Some(anew) = with_gaps(part, tail).unwrap() {
                     (leaf, laid_out_anew) = (anew, laid_out_anew + 1);
                 }
-                let part = &leaf[..bytes - tail];
-                assert_eq!(count(part), Ok(names.len()), "seed {seed}");
-                // As Linux puts them there: into the first record that has the space.
-                let mut left: Vec<usize> = entries(part)
-                    .map(Result::unwrap)
-                    .map(|e| e.rec_len - if e.ino.0 == 0 { 0 } else { needed(e.name.len()) })
-                    .collect();
-                let mut there = names.len();
-                while let Some(gap) = left.iter_mut().find(|l| **l >= needed(255)) {
-                    *gap -= needed(255);
-                    there += 1;
-                }
-                assert!(there >= 2, "seed {seed}: {} names, and no two come to be", names.len());
+                assert_eq!(count(&leaf[..bytes - tail]), Ok(names.len()), "seed {seed}");
                 assert!(tail == 0 || has_tail(&leaf));
+                let (mut part, mut left) = (leaf[..bytes - tail].to_vec(), names.clone());
+                let kept = rng.below(2);
+                while left.len() > kept {
+                    let gone = left.swap_remove(rng.below(left.len()));
+                    remove_as_linux(&mut part, gone.ino);
+                }
+                let places = left.len() + longest_that_fit(&part);
+                assert!(places >= 2, "seed {seed}: {places} of {} names", left.len());
             }
         }
         assert!(laid_out_anew > 20, "{laid_out_anew} leaves were laid out anew");
+    }
+
+    fn place_of(part: &[u8], ino: Ino) -> usize {
+        entries(part).map(Result::unwrap).find(|e| e.ino == ino).unwrap().at
+    }
+
+    /// What goes joins what is before it, wherever that lies.
+    fn remove_as_linux(part: &mut [u8], ino: Ino) {
+        let at = place_of(part, ino);
+        let before = entries(part).map(Result::unwrap).take_while(|e| e.at < at).last();
+        let before = before.map(|e| e.at);
+        let len = dirent::entry_at(part, at).unwrap().rec_len;
+        match before {
+            None => dirent::set_ino(part, at, Ino(0)),
+            Some(b) => {
+                let all = dirent::entry_at(part, b).unwrap().rec_len + len;
+                crate::bytes::set16(part, b + 4, all as u16);
+            }
+        }
+    }
+
+    /// So many of the longest names Linux puts there, each into the first entry with the space.
+    fn longest_that_fit(part: &[u8]) -> usize {
+        let used = |e: &dirent::Entry<'_>| if e.ino.0 == 0 { 0 } else { needed(e.name.len()) };
+        let gaps = entries(part).map(Result::unwrap).map(|e| e.rec_len - used(&e));
+        gaps.map(|gap| gap / needed(NAME_BYTES_MAX)).sum()
     }
 
     /// As Linux does.
