@@ -305,6 +305,25 @@ impl Shape {
     }
 }
 
+/// Has the block two names or places for them, however long, whichever of its names go, if each
+/// joins what is before it?
+pub fn keeps_two_places(block: &[u8]) -> Result<bool, FormatError> {
+    // From one unused entry to the next all may become one gap. A name that stays in it costs the
+    // place of two: its own, and that of another that fits neither before nor behind it.
+    let longest = needed(255);
+    let (mut places, mut most, mut bytes) = (0, 0, 0);
+    let found = first(block, |s| {
+        if s.ino.0 == 0 {
+            places += bytes / longest;
+            bytes = 0;
+        }
+        bytes += s.rec_len;
+        most = most.max(bytes / longest);
+        places + bytes / longest >= 2 + usize::from(most >= 2)
+    })?;
+    Ok(found.is_some())
+}
+
 /// Has the entry at `at` slack for a name of `name_len` bytes?
 pub fn has_slack(block: &[u8], at: usize, name_len: usize) -> Result<bool, FormatError> {
     Ok(shape_at(block, at)?.free() >= needed(name_len))

@@ -5,9 +5,6 @@ use crate::ext::dirent::{self, SECTOR, entries, init_empty_before, needed};
 use crate::ext::dirhash::NameHash;
 use crate::{FormatError, Ino};
 
-/// The longest name that anybody may look for room for.
-const NAME_BYTES_MAX: usize = 255;
-
 /// A name of a leaf; its bytes are its own, or lie in the block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name<B = Vec<u8>> {
@@ -80,21 +77,8 @@ pub fn pack<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) 
 /// and leave unused entries, which only the block's first may be in Linux's own.
 /// Errors: `Corrupt`, where the entries are not a chain.
 pub fn with_gaps(part: &[u8], tail: usize) -> Result<Option<Vec<u8>>, FormatError> {
-    // From one unused entry to the next all may become one gap. A name that stays in it costs the
-    // place of two: its own, and that of another that fits neither before nor behind it.
-    let (mut places, mut most, mut bytes) = (0, 0, 0);
-    for e in entries(part) {
-        let e = e?;
-        if e.ino == Ino(0) {
-            places += bytes / needed(NAME_BYTES_MAX);
-            bytes = 0;
-        }
-        bytes += e.rec_len;
-        let here = bytes / needed(NAME_BYTES_MAX);
-        most = here.max(most);
-        if places + here >= 2 + usize::from(most >= 2) {
-            return Ok(None);
-        }
+    if dirent::keeps_two_places(part)? {
+        return Ok(None);
     }
     let mut names = Vec::new();
     for e in entries(part) {
@@ -229,7 +213,7 @@ mod tests {
     fn longest_that_fit(part: &[u8]) -> usize {
         let used = |e: &dirent::Entry<'_>| if e.ino.0 == 0 { 0 } else { needed(e.name.len()) };
         let gaps = entries(part).map(Result::unwrap).map(|e| e.rec_len - used(&e));
-        gaps.map(|gap| gap / needed(NAME_BYTES_MAX)).sum()
+        gaps.map(|gap| gap / needed(255)).sum()
     }
 
     /// As Linux does.
