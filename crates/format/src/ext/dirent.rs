@@ -307,7 +307,7 @@ impl Shape {
 
 /// Has the block two names or places for them, however long, whichever of its names go, if each
 /// joins what is before it?
-pub fn keeps_two_places(block: &[u8]) -> Result<bool, FormatError> {
+pub(crate) fn keeps_two_places(block: &[u8]) -> Result<bool, FormatError> {
     // From one unused entry to the next all may become one gap. A name that stays in it costs the
     // place of two: its own, and that of another that fits neither before nor behind it.
     let longest = needed(255);
