@@ -331,7 +331,7 @@ impl<S: Store> Ufs<S> {
         let is_left = merge.is_none() && names(&buf, offset, (name, ino));
         assert!(!is_left, "U4: a name that was taken from directory {} is there still", dir.ino());
         if is_indexed {
-            self.leave_gaps(txn, dir, &buf)?;
+            self.leave_gaps(txn, dir, &buf);
         }
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
@@ -344,15 +344,15 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// A leaf that has lost a name goes on to be one that Linux can work with.
-    fn leave_gaps(&self, txn: &mut S::Txn, dir: &Inode, leaf: &Buf) -> Result<(), FsError> {
+    /// A leaf that has lost a name goes on to be one that Linux can work with. What is damaged in
+    /// it is for others to find: the name has gone, and the operation goes on.
+    fn leave_gaps(&self, txn: &mut S::Txn, dir: &Inode, leaf: &Buf) {
         let tail = self.store.limits().dir_tail;
         let image = dirleaf::with_gaps(entries_part(&leaf.bytes(), tail), tail);
-        if let Some(image) = image.map_err(|e| self.dir_damage(dir, &e))? {
+        if let Ok(Some(image)) = image {
             let change = Change::Reindex(dir.ino());
             txn.edit_words(leaf, 0..image.len(), change, |b| b.copy_from_slice(&image));
         }
-        Ok(())
     }
 
     /// Makes a name that names `old` name `new`. Needs space only where the entry's head lies in
