@@ -224,8 +224,9 @@ impl<S: Store> Ufs<S> {
         let is_long = h.len > SECTOR_BYTES;
         let put = |space: &mut [u8]| {
             if is_long && inside.is_empty() {
-                // Values lie in another sector; what says that there are any is in the first.
-                return space[..4].fill(0);
+                // Values lie in another sector; what says that there are any is in the first: the
+                // mark, and the first entry, which Linux follows without a look at the mark.
+                return space[..8].fill(0);
             }
             let stored = xattr::encode_inode(space, inside);
             assert!(stored, "U10: room_needed was asked");

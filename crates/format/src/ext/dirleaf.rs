@@ -1,6 +1,7 @@
 //! The leaves of a directory's hash index: blocks of entries, each with the names of a range of
 //! hashes, in any order. A full one is split into two, laid out anew: no entry crosses a sector.
 
+use crate::bytes::set16;
 use crate::ext::dirent::{self, SECTOR, entries, init_empty_before, needed};
 use crate::ext::dirhash::NameHash;
 use crate::{FormatError, Ino};
@@ -88,6 +89,31 @@ pub fn with_gaps(part: &[u8], tail: usize) -> Result<Option<Vec<u8>>, FormatErro
         }
     }
     Ok(pack(&names, part.len() + tail, tail))
+}
+
+/// The only block of a directory without an index, each unused entry joined to what is before it
+/// and no name moved, unless it has or takes two names: Linux makes a leaf of it as it is.
+/// Errors: `Corrupt`, where the entries are not a chain.
+pub fn joined(part: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+    let mut places = 0;
+    for e in entries(part) {
+        let e = e?;
+        let used = if e.ino == Ino(0) { 0 } else { needed(e.name.len()) };
+        let is_name = used > 0 && e.name != b"." && e.name != b"..";
+        places += usize::from(is_name) + (e.rec_len - used) / needed(255);
+        if places >= 2 {
+            return Ok(None);
+        }
+    }
+    let mut all = part.to_vec();
+    let (mut into, mut len) = (0, 0);
+    for e in entries(part) {
+        let e = e?;
+        let joins = e.ino == Ino(0) && e.at > 0;
+        (into, len) = if joins { (into, len + e.rec_len) } else { (e.at, e.rec_len) };
+        set16(&mut all, into + 4, len as u16);
+    }
+    Ok((all != part).then_some(all))
 }
 
 /// What a leaf that is full becomes.
@@ -190,6 +216,29 @@ mod tests {
         assert!(laid_out_anew > 20, "{laid_out_anew} leaves were laid out anew");
     }
 
+    #[test]
+    fn the_only_block_of_a_directory_keeps_gaps_and_its_names_their_places() {
+        let mut block = vec![0; 1024];
+        let entries_of = [(12, 1), (12, 2), (220, 0), (264, 7), (260, 0), (244, 0), (12, 0)];
+        let mut at = 0;
+        for (len, ino) in entries_of {
+            let name: &[u8] = match ino {
+                0 => b"",
+                1 => b".",
+                2 => b"..",
+                _ => &[b'x'; 255],
+            };
+            dirent::put(&mut block, at, len, Ino(ino), 0, name);
+            at += len;
+        }
+        let anew = joined(&block[..1012]).unwrap().expect("no gap is long enough");
+        assert_eq!(place_of(&anew, Ino(7)), place_of(&block, Ino(7)));
+        let lens: Vec<usize> = entries(&anew).map(|e| e.unwrap().rec_len).collect();
+        assert_eq!(lens, [12, 12 + 220, 264 + 260 + 244]);
+        assert_eq!(joined(&anew), Ok(None));
+        assert_eq!(1 + longest_that_fit(&anew), 2);
+    }
+
     fn place_of(part: &[u8], ino: Ino) -> usize {
         entries(part).map(Result::unwrap).find(|e| e.ino == ino).unwrap().at
     }
@@ -204,7 +253,7 @@ mod tests {
             None => dirent::set_ino(part, at, Ino(0)),
             Some(b) => {
                 let all = dirent::entry_at(part, b).unwrap().rec_len + len;
-                crate::bytes::set16(part, b + 4, all as u16);
+                set16(part, b + 4, all as u16);
             }
         }
     }

@@ -341,7 +341,26 @@ impl<S: Store> Ufs<S> {
             let refreshed = index.refresh_sector(block, offset / SECTOR, part);
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
+        if !is_indexed {
+            self.join_gaps(txn, dir, &buf);
+        }
         Ok(())
+    }
+
+    /// The same of a directory's only block, of which Linux may make a leaf. One of a mode in which
+    /// a torn write would leave the half is as it is.
+    fn join_gaps(&self, txn: &mut S::Txn, dir: &Inode, block: &Buf) {
+        let limits = self.store.limits();
+        let may = self.store.guarantees().atomic && limits.index_rules.is_some();
+        if !may || dir.size() != limits.block_bytes as u64 {
+            return;
+        }
+        let image = dirleaf::joined(entries_part(&block.bytes(), limits.dir_tail));
+        if let Ok(Some(image)) = image {
+            let change = Change::Reindex(dir.ino());
+            txn.edit_words(block, 0..image.len(), change, |b| b.copy_from_slice(&image));
+            *dir.dir.borrow_mut() = None; // it knows gaps by their sectors
+        }
     }
 
     /// A leaf that has lost a name goes on to be one that Linux can work with. What is damaged in
