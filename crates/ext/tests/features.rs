@@ -73,6 +73,30 @@ fn attributes_of_long_inodes_lie_in_their_block() {
     }
 }
 
+/// Linux follows the list of a long inode's attributes without a look at the mark before it: when
+/// the last one has gone, there is no list to follow.
+#[test]
+fn what_was_removed_from_a_long_inode_does_not_come_back_in_linux() {
+    for kind in ["ext2", "ext4"] {
+        let mut w = World::mke2fs(16 << 20, &["-t", kind, "-I", "1024", "-b", "4096"]);
+        let v = w.open(Mode::Async);
+        let f = w.file(&v, ROOT, "f");
+        set_attribute(&mut w, &v, f, 40);
+        let remove = Request::RemoveXattr { ino: f, name: b"user.a".to_vec() };
+        w.call(&v, remove).unwrap();
+        let ext = v.ext.clone();
+        let list = w.run(|_| async move {
+            let h = ext.inode(format::Ino(f)).await.unwrap();
+            h.with(|raw| {
+                let at = 128 + usize::from(raw[128]) + 256 * usize::from(raw[129]);
+                raw[at..at + 8].to_vec()
+            })
+        });
+        assert_eq!(list, [0; 8], "{kind}: the mark, and the first entry's word");
+        w.close_and_judge(v, &format!("{kind}, no attribute of a long inode is left"));
+    }
+}
+
 /// Starts a write behind 2 GiB; counts it when it returns.
 fn write_far(v: &Vol, ino: u32, done: &Rc<Cell<u32>>) -> impl Future<Output = ()> + 'static {
     let data = Rope::cut(&pattern(1, 1024), 0, v.block_bytes());
