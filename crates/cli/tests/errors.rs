@@ -86,7 +86,9 @@ fn mkfs_that_is_interrupted_leaves_no_image() {
             }
             let ended = child.wait().unwrap();
             if ended.success() {
-                [&image, &log].map(|made| std::fs::remove_file(made).unwrap());
+                for made in [&image, &log] {
+                    std::fs::remove_file(made).unwrap();
+                }
                 return false;
             }
             assert_eq!(ended.signal(), Some(signal.as_raw()));
