@@ -2,7 +2,7 @@
 # promise, and each planted bug, which it has to find.
 # shellcheck shell=bash
 
-# What takes more than a minute to find; --quick looks for the others, which are in the same code.
+# What takes more than a minute to find is left to the long run.
 CRASH_SLOW="data:trim-before-flush selective:trim-before-flush lfs:plug-under-live-sum"
 
 stage_crash() {

@@ -330,9 +330,6 @@ impl<S: Store> Ufs<S> {
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         let is_left = merge.is_none() && names(&buf, offset, (name, ino));
         assert!(!is_left, "U4: a name that was taken from directory {} is there still", dir.ino());
-        if is_indexed {
-            self.leave_gaps(txn, dir, &buf);
-        }
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
@@ -341,36 +338,30 @@ impl<S: Store> Ufs<S> {
             let refreshed = index.refresh_sector(block, offset / SECTOR, part);
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
-        if !is_indexed {
-            self.join_gaps(txn, dir, &buf);
-        }
+        self.leave_gaps(txn, dir, &buf, is_indexed);
         Ok(())
     }
 
-    /// The same of a directory's only block, of which Linux may make a leaf. One of a mode in which
-    /// a torn write would leave the half is as it is.
-    fn join_gaps(&self, txn: &mut S::Txn, dir: &Inode, block: &Buf) {
+    /// A leaf that has lost a name goes on to be one that Linux can work with, and so does a
+    /// directory's only block, of which Linux may make a leaf; where a torn write would leave the
+    /// half of that, it is as it is. What is damaged is for others to find: the name has gone, and
+    /// the operation goes on.
+    fn leave_gaps(&self, txn: &mut S::Txn, dir: &Inode, block: &Buf, is_leaf: bool) {
         let limits = self.store.limits();
-        let may = self.store.guarantees().atomic && limits.index_rules.is_some();
-        if !may || dir.size() != limits.block_bytes as u64 {
+        let is_atomic = self.store.guarantees().atomic && limits.index_rules.is_some();
+        let is_only = is_atomic && dir.size() == limits.block_bytes as u64;
+        if !is_leaf && !is_only {
             return;
         }
-        let image = dirleaf::joined(entries_part(&block.bytes(), limits.dir_tail));
+        let image = {
+            let (bytes, tail) = (block.bytes(), limits.dir_tail);
+            let part = entries_part(&bytes, tail);
+            if is_leaf { dirleaf::with_gaps(part, tail) } else { dirleaf::joined(part) }
+        };
         if let Ok(Some(image)) = image {
             let change = Change::Reindex(dir.ino());
             txn.edit_words(block, 0..image.len(), change, |b| b.copy_from_slice(&image));
             *dir.dir.borrow_mut() = None; // it knows gaps by their sectors
-        }
-    }
-
-    /// A leaf that has lost a name goes on to be one that Linux can work with. What is damaged in
-    /// it is for others to find: the name has gone, and the operation goes on.
-    fn leave_gaps(&self, txn: &mut S::Txn, dir: &Inode, leaf: &Buf) {
-        let tail = self.store.limits().dir_tail;
-        let image = dirleaf::with_gaps(entries_part(&leaf.bytes(), tail), tail);
-        if let Ok(Some(image)) = image {
-            let change = Change::Reindex(dir.ino());
-            txn.edit_words(leaf, 0..image.len(), change, |b| b.copy_from_slice(&image));
         }
     }
 
