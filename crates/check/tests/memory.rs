@@ -5,6 +5,7 @@
 use crate::common::asked::{OPTIONS, asked, edited};
 use crate::common::{Scratch, e2fsck, made, tool};
 use check::check;
+use std::process::Command;
 
 const M: u64 = 1 << 20;
 
@@ -21,6 +22,20 @@ fn taken<T>(f: impl FnOnce() -> T) -> (T, u64) {
     (out, of("VmHWM").saturating_sub(before))
 }
 
+/// Runs this test in a process that runs no other one, whose memory would count with its own.
+/// `name`: how the test is called, with its module.
+fn alone(name: &str, f: impl FnOnce()) {
+    const ALONE: &str = "CAIRN_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return f();
+    }
+    let program = std::env::current_exe().unwrap();
+    let out = Command::new(program).args([name, "--exact"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("1 passed"), "no test has the name {name}:\n{said}");
+}
+
 /// An image with a file `/big` of so many bytes.
 fn with_big(s: &Scratch, bytes: u64) -> Vec<u8> {
     let options = ["-t", "ext4", "-O", "^metadata_csum,^has_journal", "-N", "4096"];
@@ -35,6 +50,10 @@ fn with_big(s: &Scratch, bytes: u64) -> Vec<u8> {
 
 #[test]
 fn what_is_shared_takes_no_memory() {
+    alone("memory::what_is_shared_takes_no_memory", what_is_shared);
+}
+
+fn what_is_shared() {
     let s = Scratch::new("memory");
     let image = with_big(&s, 48 * M);
     let tree = asked(&s, &image, "ex /big");
