@@ -7,6 +7,7 @@ use cache::{Buf, BufKind, Role};
 use format::ext::extents;
 use format::ext::features::incompat;
 use format::ext::inode::{FAST_SYMLINK_MAX, FLAG_ENCRYPT, FLAG_VALUE, InodeRef};
+use format::ext::map::file_bytes_max;
 use format::{BlockNo, FormatError, Ino, ROOT_INO};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
@@ -100,10 +101,12 @@ impl Ext {
     /// The longest that the file may become, in bytes: what its map can name. One that is longer
     /// would be damage when it is read again.
     pub(crate) fn file_bytes_max(&self, h: &InodeHandle) -> u64 {
-        let bs = self.block_bytes() as u64;
         let by_pointers = h.with(|raw| !InodeRef(raw).has_extents() && !InodeRef(raw).is_inline());
-        let most = if by_pointers { format::ext::map::blocks_max(bs / 4) } else { u64::MAX };
-        self.limits.file_bytes_max.min(most.saturating_mul(bs))
+        let of_volume = self.limits.file_bytes_max;
+        match by_pointers {
+            true => of_volume.min(file_bytes_max(self.block_bytes(), self.geo.huge_files)),
+            false => of_volume,
+        }
     }
 
     /// The inode's attribute block.

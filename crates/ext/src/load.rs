@@ -77,7 +77,7 @@ fn limits(geo: &Geometry, sb: &Superblock, rules: Option<IndexRules>) -> Limits 
         file_bytes_max: match (geo.extents, geo.huge_files) {
             (true, true) => BLOCKS_MAX * geo.block_bytes as u64,
             (true, false) => countable_bytes_max(geo.block_bytes),
-            (false, _) => file_bytes_max(geo.block_bytes),
+            (false, huge) => file_bytes_max(geo.block_bytes, huge),
         },
         links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
         uncounted_dirs: uncounted,

@@ -57,14 +57,33 @@ pub fn blocks_max(per_block: u64) -> u64 {
     DIRECT + per_block + per_block.pow(2) + per_block.pow(3)
 }
 
-/// The largest file, in bytes: what the map can hold, but no more than `i_blocks` (32 bits of
-/// 512-byte units) can count, with the indirect blocks.
-pub fn file_bytes_max(block_bytes: usize) -> u64 {
-    (blocks_max(block_bytes as u64 / 4) * block_bytes as u64).min(countable_bytes_max(block_bytes))
+/// The largest file that is mapped by pointers, in bytes: what the map can hold, but, without the
+/// feature huge_file, no more than `i_blocks` (32 bits of 512-byte units) can count beside as many
+/// blocks of the map as the countable ones would have. Linux has the same bound to the block since
+/// its 5.19, and a file that it made up to there must be writable here.
+pub fn file_bytes_max(block_bytes: usize, huge_files: bool) -> u64 {
+    let per_block = block_bytes as u64 / 4;
+    let countable = u64::from(u32::MAX) / (block_bytes as u64 / 512);
+    let most = blocks_max(per_block);
+    if huge_files || most + map_blocks(most, per_block) <= countable {
+        return most * block_bytes as u64;
+    }
+    (countable - map_blocks(countable, per_block)) * block_bytes as u64
 }
 
-/// The largest file whose blocks, and those of its map, 32 bits of 512-byte units can count: all
-/// that there are without the feature huge_file.
+/// The blocks of pointers that a map of `blocks` blocks has, where none of them is a hole.
+fn map_blocks(blocks: u64, per_block: u64) -> u64 {
+    let p = per_block;
+    let beyond_single = blocks.saturating_sub(DIRECT + p);
+    let double = beyond_single.min(p * p);
+    let triple = beyond_single - double;
+    let single = u64::from(blocks > DIRECT);
+    let roots = u64::from(double > 0) + u64::from(triple > 0);
+    single + roots + double.div_ceil(p) + triple.div_ceil(p) + triple.div_ceil(p * p)
+}
+
+/// The largest file of extents whose blocks, and those of its tree, 32 bits of 512-byte units can
+/// count: all that there are without the feature huge_file.
 pub fn countable_bytes_max(block_bytes: usize) -> u64 {
     let per_block = block_bytes as u64 / 4;
     let countable = u64::from(u32::MAX) / (block_bytes as u64 / 512);
@@ -86,6 +105,15 @@ mod tests {
         assert_eq!(p(12 + 256 + 65536), Some(([14, 0, 0, 0], 4)));
         assert_eq!(p(blocks_max(256) - 1), Some(([14, 255, 255, 255], 4)));
         assert_eq!(p(blocks_max(256)), None);
-        assert!(file_bytes_max(4096) > 1 << 40);
+    }
+
+    /// What Linux 6.18 says of volumes with and without huge_file.
+    #[test]
+    fn the_longest_file_is_that_of_linux() {
+        assert_eq!(file_bytes_max(4096, false), 2_196_873_666_560);
+        assert_eq!(file_bytes_max(4096, true), blocks_max(1024) << 12);
+        assert_eq!(file_bytes_max(1024, false), blocks_max(256) << 10);
+        assert_eq!(map_blocks(12 + 4 + 16 + 64, 4), 1 + (1 + 4) + (1 + 4 + 16));
+        assert_eq!((map_blocks(12, 4), map_blocks(13, 4), map_blocks(17, 4)), (0, 1, 3));
     }
 }
