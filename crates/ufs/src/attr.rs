@@ -76,15 +76,21 @@ impl<S: Store> Ufs<S> {
     pub(crate) fn count_subdir(&self, txn: &mut S::Txn, dir: &Inode, by: i64, change: Change) {
         assert!(dir.lock.is_busy(), "U1: subdirectories of {} are counted, not locked", dir.ino());
         let (now, limits) = (i64::from(dir.links()), self.store.limits());
-        let too_many = now == 1 || now + by > i64::from(limits.links_max);
-        let to = if limits.uncounted_dirs && too_many { 1 } else { (now + by).max(0) };
+        let too_many = self.may_uncount(dir) && now + by > i64::from(limits.links_max);
+        let uncounted = too_many || limits.uncounted_dirs && now == 1;
+        let to = if uncounted { 1 } else { (now + by).max(0) };
         self.set_links(txn, &dir.h, to as u32, change);
     }
 
     /// May the directory have one subdirectory more?
     pub(crate) fn may_link(&self, dir: &Inode) -> bool {
-        let limits = self.store.limits();
-        limits.uncounted_dirs || dir.links() < limits.links_max
+        dir.links() < self.store.limits().links_max || self.may_uncount(dir)
+    }
+
+    /// May the directory's subdirectories be too many to count? On Linux only those of one with an
+    /// index may: it would count on from 1 in another, and then say less than there are.
+    fn may_uncount(&self, dir: &Inode) -> bool {
+        self.store.limits().uncounted_dirs && self.has_index_flag(dir)
     }
 
     pub(crate) fn set_links(&self, txn: &mut S::Txn, h: &InodeHandle, to: u32, change: Change) {

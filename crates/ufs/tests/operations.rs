@@ -411,6 +411,35 @@ fn a_directory_goes_in_the_transaction_that_takes_its_name() {
     assert_eq!(world.ufs.store().links_between(), [3]);
 }
 
+/// A directory has more subdirectories than links can count only with an index: on Linux, one
+/// without counts on from what says that they are not counted.
+#[test]
+fn only_with_an_index_are_subdirectories_too_many_to_count() {
+    for (seed, has_index) in [(0, false), (1, true)] {
+        let mut world = World::new(seed);
+        let make = |world: &mut World, n: u32, kind: MakeKind| {
+            let attr = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+            let (dir, name) = (ROOT_INO.0, format!("{n:0200}").into_bytes());
+            let make = Request::Make { dir, name, kind, attr, fail_if_exists: true, umask: 0 };
+            world.call(make, false).map(drop)
+        };
+        for n in 0..40 {
+            make(&mut world, n, MakeKind::File { exclusive: None }).unwrap(); // enough for an index
+        }
+        for n in 40..50 {
+            make(&mut world, n, MakeKind::Dir).unwrap();
+        }
+        let links = |world: &World| links(world.ufs.store(), ROOT_INO.0);
+        assert_eq!(links(&world), 12, "as many as can be counted");
+        let one_more = make(&mut world, 50, MakeKind::Dir);
+        assert_eq!(one_more, if has_index { Ok(()) } else { Err(FsError::TooManyLinks) });
+        assert_eq!(links(&world), if has_index { 1 } else { 12 });
+        let name = format!("{:0200}", 49).into_bytes();
+        world.call(Request::Rmdir { dir: ROOT_INO.0, name }, false).unwrap();
+        assert_eq!(links(&world), if has_index { 1 } else { 11 });
+    }
+}
+
 /// A file that was made without a name gets one while its holder lets it go: it has the name.
 #[test]
 fn a_file_that_gets_its_first_name_is_not_freed() {

@@ -248,8 +248,9 @@ impl<S: Store> Ufs<S> {
         let links = m.what.links();
         // For a moment there are two names, and the count must not be lower than the names.
         self.set_links(txn, &m.what.h, links + 1, Change::LinkUp(what));
-        // So with the names "..": that of a directory that is replaced goes later.
-        let twice = moves_dir && m.over.is_some() && !self.store.limits().uncounted_dirs;
+        // So with the names "..": that of a directory that is replaced goes later. (One whose
+        // subdirectories are not counted says 1 throughout.)
+        let twice = moves_dir && m.over.is_some() && m.to.links() > 1;
         if twice {
             self.set_links(txn, &m.to.h, m.to.links() + 1, Change::LinkUp(m.to.ino()));
         } else if moves_dir && m.over.is_none() {

@@ -243,7 +243,7 @@ impl StoreInfo for Memory {
             entry_kinds: true,
             inline_data: false,
             value_inodes: false,
-            uncounted_dirs: false,
+            uncounted_dirs: true,
             dir_tail: 0,
             index_rules: self.rules,
         }
