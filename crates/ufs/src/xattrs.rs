@@ -207,6 +207,12 @@ impl<S: Store> Ufs<S> {
         new.set_mode(mode);
         uid.into_iter().for_each(|u| new.set_uid(u));
         gid.into_iter().for_each(|g| new.set_gid(g));
+        // Who unpacks an archive sets what is set already. Nothing is told of that: what an older
+        // operation has set of it and is not durable stays that one's, all of it.
+        let is_set = |at: &Range<usize>| h.with(|raw| raw[at.clone()] == slot[at.clone()]);
+        if from == to && OWNER_BYTES.iter().all(is_set) {
+            return;
+        }
         let change = beside_pointer(h, from, to, Change::Owner(h.ino));
         for at in OWNER_BYTES {
             h.edit_all(txn, at.clone(), change, |b| b.copy_from_slice(&slot[at]));
