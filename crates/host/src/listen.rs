@@ -58,7 +58,8 @@ pub struct Unfinished {
 /// What is read at once: little, and more of a request that is longer.
 const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// A second more for a request that has brought so much; and where others wait for its memory.
+/// A request has a second more for each of these that it has brought; the second where others wait
+/// for its memory.
 const BYTES_PER_SECOND: u64 = 16 << 10;
 const BYTES_PER_SECOND_IN_THE_WAY: u64 = 512 << 10;
 /// Files that are opened for other things than connections.

@@ -33,7 +33,8 @@ pub struct Hosted {
     pub disks: Vec<Arc<HostFile>>,
 }
 
-/// How often a thread goes in again with what it has read at once, before it answers.
+/// How often a thread enters at most with what it has read at once, the first time included, before
+/// it answers.
 const ROUNDS: usize = 4;
 
 impl Hosted {

@@ -131,7 +131,7 @@ impl Connection {
     pub fn wait_for_quota(&self) -> bool {
         loop {
             let mut s = self.state();
-            // Looked at while nothing can go from the quota to the sender, so nothing is missed.
+            // Under the lock of the state, so that no bytes pass from quota to sender meanwhile.
             let unsent = self.sender.unsent();
             if !s.quota.is_full(unsent, || self.sender.unsent_everywhere()) {
                 return s.has_more() || !self.has_memory(s);
@@ -182,10 +182,10 @@ impl Connection {
     /// The calls of the last `received` were entered: sends what has been answered.
     pub fn uncork(&self) {
         let mut s = self.state();
-        assert!(s.corks > 0, "who gathers replies no more has gathered some");
+        assert!(s.corks > 0, "replies are uncorked that were not corked");
         s.corks -= 1;
         if s.corks == 0 {
-            self.send(s); // else somebody else is about to
+            self.send(s); // else whoever uncorks last does
         }
     }
 

@@ -54,7 +54,7 @@ enum Entry<C> {
 }
 
 struct State<C> {
-    /// How many are under way, connections bound.
+    /// Requests under way, which connections bound, and replies that are kept.
     requests: HashMap<Key, Entry<C>>,
     clients: HashMap<IpAddr, Answered>,
     /// Whose reply was kept, in the order in which they were.

@@ -146,8 +146,8 @@ pub struct Monitor {
     which: usize,
 }
 
-/// How many times a thread looks before it sleeps; 10 to 100 microseconds, by what the processor
-/// makes of a pause. Who is inside may have lost its CPU: to look on would keep others from it.
+/// How many times a thread looks before it sleeps: 10 to 100 microseconds, as long as the
+/// processor's pause is. If the one inside has lost its CPU, spinning longer would keep it from it.
 const SPINS: u32 = 100;
 
 impl Monitor {

@@ -25,7 +25,7 @@ pub(crate) struct Opened {
     pub(crate) trimmer: Rc<Trimmer>,
     /// The number by which it stands still, if it does; see `freeze`.
     pub(crate) frozen: Cell<Option<u64>>,
-    /// A volume at rest has no counts of what is free, unless they are written.
+    /// The counts of free blocks and inodes on the disk lag behind, and are written at the end.
     pub(crate) counts_lag: bool,
     /// The log, in modes that have one of ours.
     pub(crate) private: Option<PrivateLog>,

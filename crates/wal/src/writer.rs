@@ -306,15 +306,15 @@ impl Inner {
         let mut s = self.state.borrow_mut();
         let was = std::mem::replace(&mut s.issuing, false);
         assert!(was, "two tasks issue the log's writes");
-        // Who comes last looks again: the end of a write, of a delay, or the next append.
+        // Whichever ends last calls `kick` again: a write, a delay, or the next append.
         let comes = s.failed.is_some() || s.delaying || !s.in_flight.is_empty();
         let wanted = s.open.as_ref().is_some_and(|g| s.wanted > g.start);
         let stays = wanted || !s.closed.is_empty();
         assert!(comes || !stays, "I1: {} is wanted, and nobody writes it any more", s.wanted);
     }
 
-    /// Do those who wait stay for callers who are on their way? Then a task of its own looks again
-    /// in time.
+    /// Is the group held back for callers who are on their way? Then a task of its own calls `kick`
+    /// when that time is over.
     fn delay(self: &Rc<Self>, s: &mut State) -> bool {
         let (now, here) = (self.env.now(), s.waiters.len() as u64);
         let idle = s.in_flight.is_empty() && s.closed.is_empty() && s.failed.is_none();

@@ -105,8 +105,8 @@ impl Ext {
         Some(bit)
     }
 
-    /// Before an inode that was never used is: the table's blocks up to its own may hold anything,
-    /// and are zeroed. The group's descriptor says how far the table counts.
+    /// Before an inode is used that never was: the table's blocks up to its own may hold anything,
+    /// and are zeroed. The group's descriptor says up to where the table is valid.
     fn reach_slot(&self, txn: &mut Txn, desc: &Desc, bit: u32) {
         let mut d = desc.get();
         let used = self.geo.inodes_per_group - d.unused_inodes.min(self.geo.inodes_per_group);
@@ -131,8 +131,8 @@ impl Ext {
         kind: Kind,
     ) -> Result<InodeHandle, FsError> {
         let h = self.slot(ino).await?;
-        // One without a name that somebody holds has no links any more, and its time of deletion is
-        // a link of the list.
+        // A file that was removed while open has no links, and its time of deletion holds the next
+        // inode of the list of orphans.
         let links = |raw: &[u8]| InodeRef(raw).dtime() <= self.geo.inodes();
         let is_held = h.with(|raw| InodeRef(raw).mode() != 0 && links(raw)) && self.is_orphan(ino);
         if h.with(in_use) || is_held {

@@ -12,7 +12,7 @@ use format::{Extent, Ino};
 use integrity::{Change, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
-/// So many inodes are remembered before those whose operations are durable are forgotten.
+/// This many inodes are remembered before those whose operations are durable are forgotten.
 const FILES_MAX: usize = 4096;
 
 /// Remembers which files the operation has changed, for who makes one of them durable.
@@ -148,7 +148,7 @@ impl Redo {
                 let known = s.dirty_pages.is_changed(*block);
                 invariant!(self.plant, known, "I4: the log has block {block}, which is clean");
                 s.dirty_pages.appended(*block, lsn);
-                // Contents in a newer entry, or in one to be, are not in the log by this.
+                // Not if a newer entry, in the queue or still open, has contents of the block.
                 let newer = || s.open.touches(*block) || s.queue.says(*block);
                 if s.data.is_logged(*block) && !newer() {
                     s.data.in_log(*block, lsn);

@@ -12,10 +12,10 @@ use integrity::{FileScope, IntegrityError, Pressure, Scope, invariant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Contents are written back by themselves when so many blocks of them hold up entries.
+/// Contents are written back unasked when this many blocks of them hold up entries.
 pub(super) const ORDERED_BLOCKS_MAX: usize = 2048;
 
-/// What nobody waits for is sent out so long after it has ended: a `sync` of the whole system never
+/// What nobody waits for is sent out this long after its end: a `sync` of the whole system never
 /// reaches a FUSE server, so what has returned had better be durable soon. Many entries share a
 /// write by then.
 pub(super) const SEND_AFTER: Nanos = Nanos::from_millis(10);
@@ -124,8 +124,8 @@ impl Redo {
     }
 
     /// Makes contents durable in place that entries wait for, then sends these (I9): all that have
-    /// ended by now, because whoever comes next then finds its own done, and more writes at a time
-    /// are shorter ways for the disk. If a caller waits and the log is quicker, they go into it
+    /// ended by now, because whoever comes next then finds its own done, and a disk seeks less for
+    /// more writes at a time. If a caller waits and the log is quicker, they go into it
     /// instead.
     async fn commit_data(&self, urgent: bool) -> Result<(), IntegrityError> {
         let _turn = self.committing.lock().await;
@@ -250,8 +250,8 @@ impl Redo {
         bufs.filter(|b| b.kind() == BufKind::Data && !s.data.is_logged(b.block())).collect()
     }
 
-    /// The same of blocks in their order, and each block that lies between two of them: an
-    /// indirect block left out would tear the transfer of its file.
+    /// The same of blocks in their order, and each block that lies between two of them: without
+    /// an indirect block, one write of a file's contents would become two.
     fn unlogged_and_between(&self, all: &[Buf]) -> Vec<Buf> {
         let in_order = all.is_sorted_by(|a, b| a.block() < b.block());
         assert!(in_order, "what lies between two blocks is looked for in no order");

@@ -158,7 +158,7 @@ impl<S: Store> Ufs<S> {
         dir: &Inode,
         name_len: usize,
     ) -> Result<(), FsError> {
-        // An index that somebody has found damaged since then is kept once more.
+        // By the flag: an index found damaged since this operation began still gets the name.
         if self.has_index_flag(dir) || dir.with(|i| i.is_inline()) {
             return Ok(()); // it was there already, before this transaction
         }
@@ -224,7 +224,7 @@ impl<S: Store> Ufs<S> {
     async fn slack_for(&self, dir: &Inode, name: &[u8]) -> Result<(Buf, u64, usize), FsError> {
         let tail = self.store.limits().dir_tail;
         let (block, found, buf) = if self.has_index_flag(dir) {
-            *dir.dir.borrow_mut() = None; // of the directory as it was before
+            *dir.dir.borrow_mut() = None; // the index in memory is stale
             let (block, at) = self.room_of(dir, name).await?;
             let buf = self.entries_block(dir, block).await?;
             let has = dirent::has_slack(entries_part(&buf.bytes(), tail), at, name.len());
@@ -361,7 +361,7 @@ impl<S: Store> Ufs<S> {
         if let Ok(Some(image)) = image {
             let change = Change::Reindex(dir.ino());
             txn.edit_words(block, 0..image.len(), change, |b| b.copy_from_slice(&image));
-            *dir.dir.borrow_mut() = None; // it knows gaps by their sectors
+            *dir.dir.borrow_mut() = None; // the index in memory knows free space by sectors
         }
     }
 

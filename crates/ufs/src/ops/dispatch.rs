@@ -1,4 +1,5 @@
-//! From a call to its operation. It decides nothing but which file answers.
+//! From a call to its operation: it compares the handles' generations, picks the operation, and
+//! completes the attributes before and after.
 
 use super::{Ctx, Done};
 use crate::Ufs;
@@ -178,7 +179,7 @@ impl<S: Store> Ufs<S> {
                 Ok(Reply::Done)
             }
             R::Quiesce => self.quiesce().await,
-            // Who opened the volume has the checker, and knows when all is in its place.
+            // `volume` answers these itself; operations over a layout alone have none of it.
             R::Scrub | R::Freeze { .. } | R::Thaw | R::Snapshot(_) => Err(FsError::NotSupported),
             R::Info => Ok(self.info()),
         }

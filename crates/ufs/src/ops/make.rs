@@ -57,7 +57,7 @@ fn verifier_times(v: [u8; 8]) -> (RawTime, RawTime) {
     ((half(&v[..4]), 0), (half(&v[4..]), 0))
 }
 
-/// Is it nothing without its first block?
+/// Does such a file need a first block?
 fn has_contents(kind: Kind) -> bool {
     matches!(kind, Kind::Dir | Kind::Symlink)
 }
@@ -101,7 +101,7 @@ impl<S: Store> Ufs<S> {
             Ok(c) => c,
             Err(e) => return self.abandon(txn, locks, e).await,
         };
-        // Who finds it before it is durable waits with what he would do to it, or name below it.
+        // Until `end` nobody changes it, or makes names in it.
         locks.extend(child.lock.try_lock());
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         let reply = self.entry(ctx, &child, true);
@@ -152,7 +152,7 @@ impl<S: Store> Ufs<S> {
             done?;
         }
         if ctx.durable {
-            // Whoever made it a moment ago may not have waited for that.
+            // Whoever made it a moment ago may not have waited until it was durable.
             self.sync_file(old, false).await?;
         }
         if self.is_gone(old) {
@@ -219,7 +219,7 @@ impl<S: Store> Ufs<S> {
             i.set_flags(i.as_ref().flags() | flags);
             i.set_uid(own.uid);
             i.set_gid(own.gid);
-            // One that gets no block after all must not be found without it.
+            // No links until its first block is there: it must not be found without.
             i.set_links(u16::from(!has_contents(kind)));
             i.set_time(Which::Access, atime);
             i.set_time(Which::Modify, mtime);

@@ -37,7 +37,7 @@ pub(crate) struct Ctx {
     /// Are the attributes before and after to be in the answer?
     pub(crate) wants_wcc: bool,
     pub(crate) wcc: [Wcc; 2],
-    /// What the operation's last transaction is to be remembered by.
+    /// Names the request in its transaction: one that comes again after a takeover is known.
     pub(crate) note: Option<u128>,
 }
 
