@@ -21,6 +21,7 @@ selective -O meta_bg,^resize_inode -b 1024
 unified -O ea_inode
 L
   for block in 1024 4096; do for who in kernel us; do ext4_long_names "$block" "$who"; done; done
+  ext4_hash_sign
   [ -z "$QUICK" ] || return
   for mode in ordered data redo; do
     for block in 1024 4096; do ext4_turns "$mode" -b "$block" -O ea_inode; done
@@ -87,6 +88,22 @@ ext4_long_names() {
   done
   rm -f "$image"
 }
+# A volume that does not say whether hashes take bytes as signed: who writes it first says so, and the other follows.
+ext4_hash_sign() {
+  local mnt=$WORK/turns image=$WORK/turns.img name="hashes of no sign"
+  rm -f "$image"; truncate -s 64M "$image"
+  check "$name: mke2fs" mke2fs -q -F -t ext4 -b 1024 "$image" || return
+  check "$name: debugfs" debugfs -w -R 'set_super_value flags 0' "$image" || return
+  serve_at "$mnt" "$image" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  mkdir "$mnt/dir"; for n in $(seq 400); do : >"$mnt/dir/ä-$n-é"; done
+  check "$name: clean close" stop || return
+  kernel_mount "$mnt-k" "$image" ext4 || { skip "$name: the kernel does not mount it"; return; }
+  check "$name: the kernel finds every name" perl -e 'for (1 .. 400) { -e "$ARGV[0]/dir/ä-$_-é" or die "$_" }' "$mnt-k"
+  release "$mnt-k"
+  check "$name: e2fsck" fsck_clean "$image"
+  rm -f "$image"
+}
+
 # make_names DIR LENGTH COUNT
 make_names() {
   mkdir -p "$1" && perl -e 'chdir shift or die; my ($long, $n) = @ARGV;

@@ -45,6 +45,7 @@ fn set_opened(sb: &mut Superblock, now: u32) {
     sb.set_wtime(now);
     let mounts = sb.mount_count().saturating_add(1);
     sb.set_mount_count(mounts);
+    sb.settle_hash_sign();
 }
 
 /// A superblock with the times and counts that it will have while the volume is open.

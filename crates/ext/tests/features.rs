@@ -141,3 +141,17 @@ fn nobody_grows_beyond_2_gib_before_that_is_announced() {
         w.close_and_judge(v, &format!("mode {mode}, two files beyond 2 GiB"));
     }
 }
+
+/// A volume that does not say whether hashes take bytes as signed says so before it has a name by
+/// them: Linux, which opens it next, would take them as unsigned.
+#[test]
+fn the_sign_of_hashes_is_settled_at_opening() {
+    for (flags, after) in [(0, 2), (1, 1), (2, 2)] {
+        let mut w = World::mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]);
+        w.debugfs(&[&format!("set_super_value flags {flags}")]);
+        let v = w.open(Mode::Async);
+        assert_eq!(w.superblock().flags(), after, "while it is open");
+        w.close_and_judge(v, "with a sign");
+        assert_eq!(w.superblock().flags(), after);
+    }
+}

@@ -8,6 +8,11 @@ use crate::ext::features::{self, Features};
 use crate::{BlockNo, FormatError, Ino};
 use std::ops::Range;
 
+/// Flags: hashes of names take bytes as signed.
+const HASH_SIGNED: u32 = 1;
+/// They take them as unsigned.
+const HASH_UNSIGNED: u32 = 2;
+
 /// Where the primary superblock begins on the volume, in bytes.
 pub const SUPERBLOCK_AT: u64 = 1024;
 /// Its length in bytes.
@@ -482,16 +487,24 @@ impl Superblock {
     }
     /// How directories are indexed by hash; None: they are not.
     pub fn index_rules(&self) -> Option<IndexRules> {
-        /// Hashes take bytes as unsigned.
-        const UNSIGNED: u32 = 2;
         let rules = IndexRules {
             version: self.0[0xfc],
-            unsigned: self.flags() & UNSIGNED != 0,
+            // Where nothing is said, Linux since its 6.2 takes them as unsigned.
+            unsigned: self.flags() & (HASH_SIGNED | HASH_UNSIGNED) != HASH_SIGNED,
             seed: self.hash_seed(),
             levels_max: if self.has_incompat(features::incompat::LARGE_DIR) { 2 } else { 1 },
         };
         let is_known = rules.hash(rules.version).is_some();
         (self.has_compat(features::compat::DIR_INDEX) && is_known).then_some(rules)
+    }
+    /// Says whether directories' hashes take bytes as signed, where nothing does: who changes a
+    /// directory next, Linux or an old one, must not take names of ours by another hash.
+    pub fn settle_hash_sign(&mut self) {
+        let is_said = self.flags() & (HASH_SIGNED | HASH_UNSIGNED) != 0;
+        if self.has_compat(features::compat::DIR_INDEX) && !is_said {
+            let flags = self.flags() | HASH_UNSIGNED;
+            self.set_flags(flags);
+        }
     }
     /// The journal's inode, if it has one inside.
     pub fn journal_ino(&self) -> Option<Ino> {
