@@ -13,6 +13,7 @@ mod huge;
 mod inline;
 mod limits;
 mod lists;
+mod open_waits;
 mod policy;
 mod trim;
 mod values;

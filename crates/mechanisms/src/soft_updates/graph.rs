@@ -98,6 +98,8 @@ pub(super) struct Counts {
     pub(super) captures: u64,
     /// Bytes of memory for what may be taken back.
     pub(super) bytes: usize,
+    /// For how many others the nodes in memory wait, one by one.
+    pub(super) edges: usize,
 }
 
 #[derive(Default)]
@@ -249,19 +251,17 @@ impl Graph {
     }
 
     /// From now on the operation's nodes of `step` wait for `others` too.
-    pub(super) fn wait_for(&mut self, txn: u64, step: usize, others: &[NodeId]) {
+    pub(super) fn wait_for(&mut self, txn: u64, step: usize, others: &BTreeSet<NodeId>) {
         let Some(op) = self.operations.get(txn) else { return };
         for id in op.nodes.clone() {
-            let Some(node) = self.nodes.get_mut(id).filter(|n| n.step == step) else { continue };
-            for o in others.iter().filter(|o| **o != id) {
-                assert!(*o < id || node.txn != txn, "an edge leads back in time");
-                node.after.add(*o);
+            if self.nodes.get(id).is_some_and(|n| n.step == step) {
+                self.come_after(id, others);
             }
         }
     }
 
     /// What the operation frees stays in use until these nodes, of others, are durable too.
-    pub(super) fn free_after(&mut self, txn: u64, others: &[NodeId]) {
+    pub(super) fn free_after(&mut self, txn: u64, others: &BTreeSet<NodeId>) {
         self.wait_for(txn, FREES, others);
         let Some(op) = self.operations.get_mut(txn) else { return };
         for id in others.iter().filter(|id| self.nodes.contains(**id)) {
@@ -343,6 +343,11 @@ impl Graph {
     /// Has the operation ended, with something of it not durable?
     pub(super) fn has_ended(&self, txn: u64) -> bool {
         self.operations.get(txn).is_some_and(|op| op.ended)
+    }
+
+    /// Has an operation changed something, and not ended?
+    pub(super) fn has_open(&self) -> bool {
+        self.operations.iter().any(|(_, op)| !op.ended)
     }
 
     /// Is the node durable, or of an operation that has ended?
@@ -554,6 +559,9 @@ impl Graph {
         let (all, own) = (self.counts.bytes, n.backward.memory_bytes());
         assert!(own <= all, "I1: node {id} takes back {own} bytes of {all}");
         self.counts.bytes = all - own;
+        let (edges, after) = (self.counts.edges, n.after.len());
+        assert!(after <= edges, "I3: node {id} waits for {after} others, of {edges} in all");
+        self.counts.edges = edges - after;
         for u in &n.under {
             if let Some(u) = self.nodes.get_mut(*u) {
                 assert!(u.over > 0, "I10: nothing lies over a node on which {id} stands");

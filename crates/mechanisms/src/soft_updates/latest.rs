@@ -162,7 +162,7 @@ impl SoftUpdates {
             // The last user's pointer is not the only one that was there.
             Change::FreeBlocks(e) if !self.plant.is("share-forgotten") => {
                 let of = latest.shares.range(e.start..e.start.plus(e.len));
-                let of: Vec<NodeId> = of.map(|(_, id)| *id).collect();
+                let of: BTreeSet<NodeId> = of.map(|(_, id)| *id).collect();
                 graph.free_after(txn, &of);
             }
             Change::MapPointer { ino, .. } if step != CONTENTS => {

@@ -63,7 +63,7 @@ use crate::record::files_of;
 use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use cancel::{About, Lives};
-use env::sync::Lock;
+use env::sync::{Lock, Notify};
 use env::{DiskError, Few, Local};
 use format::intent::Intent;
 use format::{BlockNo, Ino};
@@ -93,6 +93,8 @@ const NODES_MAX: [usize; 2] = [64 << 10, 256 << 10];
 const BYTES_OF_NODE: usize = 2048;
 /// With more bytes to take back than this for each node, the same.
 const UNDO_OF_NODE: usize = 512;
+/// With more than this waited for one by one for each node, the same.
+const EDGES_OF_NODE: usize = 16;
 /// Waves in a row that change nothing before that is taken for a mistake.
 const IDLE_WAVES_MAX: u32 = 64;
 
@@ -117,6 +119,8 @@ pub(crate) struct SoftUpdates {
     intents: Option<Intents>,
     /// Those who make something durable (shared.rs).
     waiting: Waiting,
+    /// An operation has ended.
+    ended: Notify,
     /// Held by whoever makes room for all who find none.
     room_turn: Lock,
     /// How many operations have been released.
@@ -175,6 +179,7 @@ impl SoftUpdates {
             forced: RefCell::default(),
             intents: recipe.intents.as_ref().map(|r| Intents::new(r, plant)),
             waiting: Waiting::default(),
+            ended: Notify::default(),
             room_turn: Lock::default(),
             retired: Cell::new(0),
             syncs: Cell::new(0),
@@ -319,7 +324,8 @@ impl SoftUpdates {
         let crowded = self.intents.as_ref().is_some_and(Intents::is_crowded);
         let memory = self.cache.capacity() * self.cache.block_bytes();
         let most = (memory / BYTES_OF_NODE).clamp(NODES_MAX[0], NODES_MAX[1]);
-        crowded || graph.len() > most || graph.counts.bytes > most * UNDO_OF_NODE
+        let edges = graph.counts.edges > most * EDGES_OF_NODE;
+        crowded || edges || graph.len() > most || graph.counts.bytes > most * UNDO_OF_NODE
     }
 }
 
@@ -484,6 +490,7 @@ impl Integrity for SoftUpdates {
                 self.busy.borrow_mut().release(txn.id);
             }
             self.retire();
+            self.ended.wake_all();
             let mut trace = Trace::default();
             for e in &txn.edits {
                 trace.blocks.add(e.buf.block());

@@ -6,7 +6,7 @@ use super::graph::{Graph, NodeId};
 use super::order::{NAMES, UNNAMES};
 use format::Ino;
 use integrity::{Plant, invariant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What an open operation has done to names.
 #[derive(Default, Debug)]
@@ -35,18 +35,28 @@ impl Names {
 /// What is known of directories.
 #[derive(Default)]
 pub(super) struct Directories {
-    /// What must be durable before a crash finds what the directory names.
+    /// What must be durable before a crash finds what the directory names, its length aside.
     reach: BTreeMap<Ino, Vec<NodeId>>,
+    /// What made the directory as long as it is: what had made it longer before lies under that.
+    grown: BTreeMap<Ino, NodeId>,
     /// What must be durable before the directory may lose its own name: the new names of what has
-    /// left it.
-    left: BTreeMap<Ino, Vec<NodeId>>,
+    /// left it. Each once: whoever empties a directory into another adds to it a thousand times.
+    left: BTreeMap<Ino, BTreeSet<NodeId>>,
 }
 
 impl Directories {
     /// What must be durable before a crash finds what the directory names.
     pub(super) fn reach(&self, dir: Ino, graph: &Graph) -> Vec<NodeId> {
-        let all = self.reach.get(&dir).into_iter().flatten().copied();
-        all.filter(|id| graph.has(*id)).collect()
+        let all = self.reach.get(&dir).into_iter().flatten().chain(self.grown.get(&dir));
+        all.filter(|id| graph.has(**id)).copied().collect()
+    }
+
+    /// The directory is longer by this.
+    fn grow(&mut self, dir: Ino, node: NodeId, graph: &Graph) {
+        let before = self.grown.insert(dir, node).filter(|b| *b != node && graph.has(*b));
+        if let Some(b) = before.filter(|b| !graph.lies_over(node, *b)) {
+            self.reach.entry(dir).or_default().push(b);
+        }
     }
 
     /// An operation ends: its names wait for those of others that they depend on (I5).
@@ -58,24 +68,24 @@ impl Directories {
         let told = names.made.is_empty() || !made.is_empty();
         invariant!(plant, told, "I5: {txn} has made names, and nothing else waits for them");
         for (dir, node) in &names.grown {
-            self.reach.entry(*dir).or_default().push(*node);
+            self.grow(*dir, *node, graph);
         }
         for (dir, ino) in names.made.iter().filter(|(_, i)| names.dirs.contains(i)) {
             let mut all = self.reach(*dir, graph);
             all.extend(&made);
             self.reach.insert(*ino, all);
         }
-        let mut reached = Vec::new();
+        let mut reached = BTreeSet::new();
         if !plant.is("unreachable-name") {
             names.made.iter().for_each(|(dir, _)| reached.extend(self.reach(*dir, graph)));
         }
-        let mut kept_by = made;
-        kept_by.extend(&reached);
+        let mut kept_by = reached.clone();
+        kept_by.extend(made);
         if !names.made.is_empty() {
             graph.wait_for(txn, UNNAMES, &reached);
         }
         for (dir, ino, replaced) in &names.gone {
-            let mut all = Vec::new();
+            let mut all = BTreeSet::new();
             if !plant.is("moved-out-forgotten") {
                 all.extend(self.left.remove(ino).into_iter().flatten());
             }
@@ -85,21 +95,22 @@ impl Directories {
             all.retain(|id| graph.has(*id));
             graph.wait_for(txn, if *replaced { NAMES } else { UNNAMES }, &all);
             let left = self.left.entry(*dir).or_default();
+            // What has become durable of it goes with the next flush (`sweep`).
             left.extend(all.iter().chain(&kept_by));
-            left.retain(|id| graph.has(*id));
             if left.is_empty() {
                 self.left.remove(dir);
             }
         }
         for ino in &names.freed {
             self.reach.remove(ino);
+            self.grown.remove(ino);
             self.left.remove(ino);
         }
     }
 
     /// The names of the inode that other operations have made, and what they are reached by.
-    fn other_names(&self, graph: &Graph, txn: u64, ino: Ino) -> Vec<NodeId> {
-        let mut all = Vec::new();
+    fn other_names(&self, graph: &Graph, txn: u64, ino: Ino) -> BTreeSet<NodeId> {
+        let mut all = BTreeSet::new();
         for id in graph.owned_by(ino) {
             let Some(n) = graph.node(id).filter(|n| n.step == NAMES && n.txn != txn) else {
                 continue;
@@ -107,7 +118,7 @@ impl Directories {
             if graph.is_under_step(id, txn, UNNAMES) {
                 continue; // the very name that goes
             }
-            all.push(id);
+            all.insert(id);
             n.names_in.iter().for_each(|dir| all.extend(self.reach(*dir, graph)));
         }
         all
@@ -115,16 +126,19 @@ impl Directories {
 
     /// Does no name wait for anything?
     pub(super) fn is_empty(&self) -> bool {
-        self.reach.is_empty() && self.left.is_empty()
+        self.reach.is_empty() && self.grown.is_empty() && self.left.is_empty()
     }
 
     /// Forgets what has become durable.
     pub(super) fn sweep(&mut self, graph: &Graph) {
-        for map in [&mut self.reach, &mut self.left] {
-            map.retain(|_, all| {
-                all.retain(|id| graph.has(*id));
-                !all.is_empty()
-            });
-        }
+        self.reach.retain(|_, all| {
+            all.retain(|id| graph.has(*id));
+            !all.is_empty()
+        });
+        self.grown.retain(|_, id| graph.has(*id));
+        self.left.retain(|_, all| {
+            all.retain(|id| graph.has(*id));
+            !all.is_empty()
+        });
     }
 }

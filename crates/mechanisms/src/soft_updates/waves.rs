@@ -12,6 +12,15 @@ use format::Ino;
 use integrity::{Ended, FileScope, IntegrityError};
 use std::collections::BTreeSet;
 
+/// What who makes something durable does where that hangs on an operation which has not ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnOpen {
+    /// Waits for its end.
+    Wait,
+    /// Leaves it: he has an operation open himself, for whose end that one may wait.
+    GiveUp,
+}
+
 /// So many operations together make room for whoever finds none.
 const OLDEST: usize = 64;
 
@@ -83,6 +92,32 @@ impl SoftUpdates {
         wanted: Vec<NodeId>,
         plain: Vec<Buf>,
     ) -> Result<(), IntegrityError> {
+        self.try_durable(wanted, plain, OnOpen::Wait).await.map(drop)
+    }
+
+    /// A wave has changed nothing, and there were `idle` such before it. If an operation has not
+    /// ended, what is wanted hangs on that, and its end is waited for: it may be in the middle of a
+    /// slow read, and no wave hastens that. False: that is not waited for.
+    async fn is_worth_another(&self, idle: &mut u32, on_open: OnOpen) -> bool {
+        if !self.graph.borrow().has_open() {
+            *idle += 1;
+            assert!(*idle < IDLE_WAVES_MAX, "a wave makes progress (I3)");
+        } else if on_open == OnOpen::GiveUp {
+            return false;
+        } else {
+            self.ended.wait().await;
+        }
+        true
+    }
+
+    /// As [`SoftUpdates::make_durable`]; false if something of it hangs on an operation that has
+    /// not ended, and who asks gives up then.
+    async fn try_durable(
+        &self,
+        wanted: Vec<NodeId>,
+        plain: Vec<Buf>,
+        on_open: OnOpen,
+    ) -> Result<bool, IntegrityError> {
         let mut wanted: Vec<NodeId> = {
             let graph = self.graph.borrow();
             wanted.into_iter().filter(|id| graph.is_over(*id)).collect()
@@ -95,7 +130,7 @@ impl SoftUpdates {
             wanted.retain(|id| self.graph.borrow().has(*id));
             let skips = self.plant.is("sync-skips-flush");
             if self.waiting.is_served(&asked) && (wanted.is_empty() || skips) {
-                return Ok(());
+                return Ok(true);
             }
             let Some((all, plain)) = self.waiting.begin() else {
                 self.waiting.wait().await;
@@ -111,9 +146,11 @@ impl SoftUpdates {
             }
             led?;
             wanted.retain(|id| self.graph.borrow().has(*id));
-            let same = before == (wanted.len(), self.graph.borrow().progress());
-            idle = if same { idle + 1 } else { 0 };
-            assert!(idle < IDLE_WAVES_MAX, "a wave makes progress (I3)");
+            if before != (wanted.len(), self.graph.borrow().progress()) {
+                idle = 0;
+            } else if !self.is_worth_another(&mut idle, on_open).await {
+                return Ok(false);
+            }
         }
     }
 
@@ -205,7 +242,10 @@ impl SoftUpdates {
             return Ok(());
         }
         let wanted = oldest.iter().flat_map(|(_, nodes)| nodes).copied().collect();
-        self.make_durable(wanted, Vec::new()).await?;
+        // Who asks has an operation open, and others that wait for room have, too.
+        if !self.try_durable(wanted, Vec::new(), OnOpen::GiveUp).await? {
+            return Ok(());
+        }
         let held = oldest.iter().find(|(txn, _)| self.busy.borrow().holders().any(|t| t == *txn));
         let skips = self.plant.is("sync-skips-flush");
         assert!(held.is_none() || skips, "I4: {held:?} is durable, and holds what it has freed");
@@ -225,8 +265,11 @@ impl SoftUpdates {
             if !left || self.plant.is("sync-skips-flush") {
                 break;
             }
-            idle = if before == self.graph.borrow().progress() { idle + 1 } else { 0 };
-            assert!(idle < IDLE_WAVES_MAX, "a wave makes progress (I3)");
+            if before != self.graph.borrow().progress() {
+                idle = 0;
+            } else {
+                self.is_worth_another(&mut idle, OnOpen::Wait).await;
+            }
         }
         let rest = if plain { self.cache.dirty_all() } else { Vec::new() };
         if !rest.is_empty() {

@@ -2,9 +2,38 @@
 //! bytes, or after it. Who needs which is latest.rs's to say.
 
 use super::{Graph, NodeId};
+use env::Few;
 use format::BlockNo;
+use std::collections::BTreeSet;
 
 impl Graph {
+    /// From now on the node waits for `others` too. Of one file thousands of names may be new when
+    /// one goes, so they are not looked for one by one.
+    pub(super) fn come_after(&mut self, id: NodeId, others: &BTreeSet<NodeId>) {
+        let node = self.nodes.get_mut(id).expect("it was found just now");
+        let known: BTreeSet<NodeId> = node.after.iter().copied().collect();
+        let is_new = |o: &&NodeId| **o != id && !known.contains(o);
+        let new: Few<NodeId> = others.iter().filter(is_new).copied().collect();
+        let later = new.iter().find(|o| **o > id);
+        assert!(later.is_none(), "I3: node {id} is to wait for {later:?}, which came later");
+        self.counts.edges += new.len();
+        node.after.extend(new);
+    }
+
+    /// The same of one.
+    fn come_after_one(&mut self, id: NodeId, older: NodeId) {
+        let node = self.nodes.get_mut(id).expect("it was made just now");
+        if !node.after.contains(&older) {
+            node.after.push(older);
+            self.counts.edges += 1;
+        }
+    }
+
+    /// Does the node stand in no image without the older one?
+    pub(in super::super) fn lies_over(&self, id: NodeId, older: NodeId) -> bool {
+        self.nodes.get(id).is_some_and(|n| n.under.contains(&older))
+    }
+
     /// The node may be seen only with an older one of another operation: beside it in one sector,
     /// else after it, because a write may be torn between two. (A pointer with the length that
     /// covers it, whose contents are still on their way; a name with the going of the same name.)
@@ -15,7 +44,7 @@ impl Graph {
         if node.txn != txn {
             assert!(older < id, "I9: an edge leads back in time");
             if place != (node.buf.block(), node.backward.sector()) || place.1.is_none() {
-                node.after.add(older);
+                self.come_after_one(id, older);
             } else {
                 self.stands_on(id, older);
             }
@@ -38,8 +67,7 @@ impl Graph {
         let all: Vec<NodeId> = self.in_block(block).filter(is_others).collect();
         for older in all {
             assert!(older < id, "I14: an edge leads back in time");
-            let node = self.nodes.get_mut(id).expect("it was made just now");
-            node.after.add(older);
+            self.come_after_one(id, older);
             self.stands_on(id, older);
         }
     }
@@ -50,7 +78,7 @@ impl Graph {
         let Some(of) = self.nodes.get(pointer).map(|n| n.txn) else { return }; // durable
         let node = self.nodes.get_mut(id).expect("it was made just now");
         if node.txn != of {
-            node.after.add(pointer);
+            self.come_after_one(id, pointer);
             return;
         }
         let (own, names_in) = (node.own.clone(), node.names_in.clone());

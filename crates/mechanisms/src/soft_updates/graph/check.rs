@@ -50,13 +50,14 @@ impl Graph {
     /// agree; and all edges lead back in time, so that there is no circle.
     pub(in super::super) fn check(&self) {
         let mut left: IdMap<u64, [u32; STEPS]> = IdMap::default();
-        let mut bytes = 0;
+        let (mut bytes, mut edges) = (0, 0);
         let mut over: IdMap<NodeId, u32> = IdMap::default();
         let under = self.nodes.iter().flat_map(|(_, n)| &n.under);
         under.for_each(|u| *over.entry(*u).or_default() += 1);
         for (id, n) in self.nodes.iter() {
             left.entry(n.txn).or_default()[n.step] += 1;
             bytes += n.backward.memory_bytes();
+            edges += n.after.len();
             let others = over.get(&id).copied().unwrap_or_default();
             assert_eq!(n.over, others, "I10: so many nodes lie over node {id}");
             let listed = self.in_block(n.buf.block()).filter(|i| *i == id).count();
@@ -69,6 +70,7 @@ impl Graph {
             assert!(later.is_none(), "I3: node {id} waits for the later one {later:?}");
         }
         assert_eq!(bytes, self.counts.bytes, "as much is taken back as is counted");
+        assert_eq!(edges, self.counts.edges, "I3: nodes wait for as many others as are counted");
         let listed: usize = self.by_block.values().map(|l| l.len()).sum();
         assert_eq!(listed, self.nodes.len(), "I6: {listed} nodes lie in blocks");
         for (txn, n) in self.contents.by_operation() {
