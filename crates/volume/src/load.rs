@@ -19,6 +19,8 @@ use cache::{Cache, CacheOptions};
 use check::ReadBlocks;
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
+use format::ext::features::incompat;
+use integrity::invariant;
 use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -81,6 +83,8 @@ pub(crate) async fn load(
             ext.mark_open(journaled, now).await.map_err(text)?;
         }
         if let Some(log) = &private {
+            let flagged = ext.superblock().has_incompat(incompat::RECOVER);
+            invariant!(options.plant, flagged, "G1: the guard of a log comes before the flag");
             log.guard().await.map_err(text)?;
         }
         cache.start();
