@@ -102,7 +102,9 @@ impl<S: Store> Ufs<S> {
             Err(e) => return self.abandon(txn, locks, e).await,
         };
         // Who finds it before it is durable waits with what he would do to it, or name below it.
-        locks.extend(child.lock.try_lock());
+        let lock = child.lock.try_lock();
+        assert!(lock.is_some(), "U1: somebody has locked {}, which nobody knows", child.ino());
+        locks.extend(lock);
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         let reply = self.entry(ctx, &child, true);
         self.note_name(&child, &dir);
