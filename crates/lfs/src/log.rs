@@ -267,6 +267,8 @@ impl State {
         let at = head.offset;
         assert!(at + 2 <= segment_blocks, "I3: a partial begins at {at}, with no room for a block");
         let start = self.geometry.start(head.segment).plus(u64::from(at));
+        let is_free = !self.pending.contains_key(&start.0) || self.plant.is_some();
+        assert!(is_free, "I3: a partial begins at {start:?}, over a block that is on its way");
         head.open = Some(Open::at(start));
     }
 
