@@ -233,7 +233,11 @@ impl Inner {
         let (mut body, frozen, old, tables) = {
             let mut s = self.state.borrow_mut();
             (0..s.heads.len()).for_each(|h| s.close(h));
+            s.check_at_checkpoint();
             s.usage.begun += 1;
+            let (begun, durable) = (s.usage.begun, s.usage.durable);
+            assert_eq!(begun, durable + 1, "I7: checkpoint {begun} goes over the newest that is");
+            assert!(s.table.frozen.is_none(), "I7: checkpoint {begun} begins while another does");
             (s.since_checkpoint, s.checkpoint_wanted) = (0, false);
             let frozen = Rc::new(std::mem::take(&mut s.table.active));
             s.table.frozen = Some(frozen.clone());
@@ -268,11 +272,29 @@ impl Inner {
             self.wait_completed(body.serial).await?;
             self.disk.flush().await?;
         }
+        self.check_slot(&slot, &out, early);
         let n = if self.plant == Some("one-slot") { 0 } else { body.generation % 2 };
         let block = vec![Block::copy_of(&slot.encode(self.seed))];
         self.disk.write(SLOTS[n as usize].byte(), block, Durability::Fua).await?;
         let freed = self.adopt(&body, (runs, out.pages), &slot, early);
         self.give_back(freed).await
+    }
+
+    /// A slot is about to be written: all that it names has been (I7).
+    fn check_slot(&self, slot: &Slot, out: &Output, early: bool) {
+        let (begun, completed) = {
+            let s = self.state.borrow();
+            (s.usage.begun, s.completed)
+        };
+        let number = slot.generation;
+        assert_eq!(number, begun, "I7: the slot of another checkpoint is written");
+        let left = out.waiting.len();
+        assert_eq!(left, 0, "I7: {left} blocks of checkpoint {number} are not written yet");
+        let serial = slot.serial;
+        let ended = early || completed >= serial;
+        assert!(ended, "I7: checkpoint {number} covers {serial:?}, and {completed:?} has ended");
+        let lie = are_chunks(&slot.chunks, u64::from(slot.bytes), &self.geometry);
+        assert!(lie, "I7: {} bytes of checkpoint {number} in {:?}", slot.bytes, slot.chunks);
     }
 
     /// The checkpoint is durable: its table is the table, and what it no longer names is free.
@@ -290,6 +312,10 @@ impl Inner {
             s.durable = s.durable.max(body.serial);
             s.forget_flights();
         }
+        let (number, begun) = (body.generation, s.usage.begun);
+        assert_eq!(number, begun, "I7: another checkpoint than the last that was begun is adopted");
+        let (epoch, before) = (body.epoch, s.epoch_durable);
+        assert!(before <= epoch, "I6: epoch {epoch} is durable, and {before} was");
         s.epoch_durable = body.epoch;
         s.table.adopt(runs, pages, self.pages_half());
         s.usage.durable = body.generation;
@@ -309,6 +335,8 @@ impl Inner {
                 s.named[0].insert(seg); // looked at again at the next checkpoint
             }
         }
+        let other = s.named.iter().flatten().find(|n| s.usage.get(**n).used != Use::Table);
+        assert!(other.is_none(), "I2: a checkpoint names {other:?}, which is not the table's");
         let after = if s.planted("reuse-after-one-checkpoint") { 1 } else { 2 };
         freed.extend(s.usage.release(after));
         freed.iter().for_each(|seg| s.residents.forget(*seg));
@@ -345,7 +373,10 @@ impl Inner {
         let merge = Merge::new(std::iter::once(&**new), sources);
         let run = self.write_run(merge, (whole, known), out).await?;
         let kept = old[merged..].iter().cloned();
-        Ok(run.map(Rc::new).into_iter().chain(kept).collect())
+        let runs: Vec<Rc<Run>> = run.map(Rc::new).into_iter().chain(kept).collect();
+        let n = runs.len();
+        assert!(n <= RUNS_MAX, "I10: {n} runs, and room is kept for the pages of {RUNS_MAX}");
+        Ok(runs)
     }
 
     /// `whole`: nothing older lies behind, so what is free needs no record, unless it is a hole of
@@ -381,6 +412,8 @@ impl Inner {
         let index = run.encode_index();
         run.index_sum = crc32c::crc32c_append(self.seed, &index);
         run.index = self.table_bytes(&index, out).await?;
+        let possible = run.is_possible(run.pages.len(), &self.geometry);
+        assert!(possible, "I8: a run of {} pages is not in order", run.pages.len());
         Ok(Some(run))
     }
 
@@ -396,6 +429,8 @@ impl Inner {
         page: &mut Vec<Extent>,
         out: &mut Output,
     ) -> Result<(), DiskError> {
+        let sorted = page.windows(2).all(|w| w[0].end() <= w[1].v.0);
+        assert!(sorted, "I8: a page from {:?} on is not in order", page.first());
         let raw = encode_page(self.seed, page);
         let place = self.table_block(Block::copy_of(&raw), out).await?;
         run.pages.push((page[0].v, place));
@@ -430,6 +465,8 @@ impl Inner {
                 Some(at) => at,
                 None => (s.usage.take(Use::Table).ok_or_else(no_room)?, 0),
             };
+            let used = s.usage.get(seg).used;
+            assert_eq!(used, Use::Table, "I2: the table goes into segment {}", seg.0);
             s.table_at = Some((seg, offset + 1));
             s.stats.table_blocks += 1;
             s.geometry.start(seg).plus(u64::from(offset))
@@ -446,6 +483,9 @@ impl Inner {
     async fn write_waiting(&self, out: &mut Output) -> Result<(), DiskError> {
         let Some(start) = out.start.take() else { return Ok(()) };
         let blocks = std::mem::take(&mut out.waiting);
+        let n = blocks.len();
+        let lie = (1..=TOGETHER).contains(&n) && self.geometry.are_segments(start, n as u64);
+        assert!(lie, "I2: {n} blocks of the table at {start:?}");
         self.disk.write(start.byte(), blocks, Durability::Cached).await
     }
 
@@ -465,6 +505,9 @@ impl Inner {
             }
         }
         for seg in freed {
+            let s = self.state.borrow().usage.get(seg);
+            let free = s.used == Use::Free && s.live == 0;
+            assert!(free, "I2: segment {} is given back, and is {s:?}", seg.0);
             let _ = discard(seg).await;
             self.state.borrow_mut().usage.give(seg);
         }

@@ -7,6 +7,7 @@ use crate::geometry::{BLOCK_BYTES, SegNo};
 use crate::idle::{self, Cleaning};
 use crate::pace::STEP_BLOCKS;
 use crate::policy::{Candidate, Limits, Plan, Planner, Policy, Way};
+use crate::possible::are_different;
 use crate::state::{State, Stuck};
 use crate::store::{Inner, Store};
 use crate::survivors::Survivor;
@@ -164,6 +165,7 @@ impl Inner {
             }
         }
         let mut s = self.state.borrow_mut();
+        assert!(s.cleaning, "I10: the cleaner ends, and nobody has begun it");
         (s.cleaning, s.segments_wanted) = (false, 0);
         drop(s);
         self.changed.wake_all();
@@ -240,6 +242,7 @@ impl Inner {
         let left = self.state.borrow().to_move;
         assert_eq!(left, 0, "I10: a pass begins where another has blocks to move");
         let plan = self.plan(pass);
+        self.check_plan(&plan);
         self.keep_victims(&plan.victims, true);
         let result = self.empty(&plan, pass.idle).await;
         self.keep_victims(&plan.victims, false);
@@ -251,6 +254,18 @@ impl Inner {
         let emptied = plan.victims.iter().filter(is_empty).count() as u32;
         s.stats.cleaned += u64::from(emptied);
         Ok(emptied)
+    }
+
+    /// A pass is about to begin: what it empties and what it fills are different, and hold contents
+    /// that no head adds to (I12, I13).
+    fn check_plan(&self, plan: &Plan) {
+        let s = self.state.borrow();
+        let all = || plan.victims.iter().chain(&plan.targets).map(|c| c.segment);
+        assert!(are_different(all()), "I12: a segment is to be emptied, and emptied or filled too");
+        let other = all().find(|seg| s.usage.get(*seg).used != Use::Closed);
+        assert!(other.is_none(), "I13: a pass is to have {other:?}, which is not closed");
+        let more = plan.victims.iter().find(|c| s.usage.get(c.segment).live != c.live);
+        assert!(more.is_none(), "I10: a pass counts what lives in {more:?}, and more does");
     }
 
     /// Nobody is given these segments until they are let go (I13).

@@ -26,7 +26,8 @@ impl Extent {
     }
     /// The part from `from` up to `to`.
     pub fn cut(&self, from: u64, to: u64) -> Extent {
-        assert!(self.v.0 <= from && from < to && to <= self.end());
+        let inside = self.v.0 <= from && from < to && to <= self.end();
+        assert!(inside, "I8: blocks {from} to {to} are a part of {self:?}");
         Extent { v: Virt(from), n: (to - from) as u32, place: self.at(Virt(from)) }
     }
     /// Does `next` go on where this ends, here and there, so that they can be one?
@@ -84,13 +85,18 @@ impl Extents {
 
     /// From now on this is so, whatever was known before.
     pub fn set(&mut self, new: Extent) {
-        assert!(new.n > 0);
+        assert!(new.n > 0, "I8: {new:?} is no block");
         self.forget(new.v.0, new.end());
         let before = new.v.0.checked_sub(1).and_then(|v| self.get(Virt(v)));
         match before.filter(|b| b.joins(&new)) {
             Some(b) => self.put(Extent { n: b.n + new.n, ..b }),
             None => self.put(new),
         }
+        debug_assert_eq!(
+            self.get(Virt(new.end() - 1)).and_then(|e| e.at(Virt(new.end() - 1))),
+            new.at(Virt(new.end() - 1)),
+            "I8: {new:?} was set, and something else is known"
+        );
     }
 
     /// From now on nothing is known of blocks `from` up to `to`.
@@ -111,6 +117,10 @@ impl Extents {
                 self.put(e.cut(to, e.end()));
             }
         }
+        debug_assert!(
+            self.range(from, to).next().is_none(),
+            "I8: blocks {from} to {to} are forgotten, and something is known of them"
+        );
     }
 }
 

@@ -110,7 +110,9 @@ impl Geometry {
     }
     /// What a snapshot has of a block that nobody newer has.
     pub(crate) fn own_block(&self, snapshot: u32, v: Virt) -> Virt {
-        self.owners().own_block(snapshot, v)
+        let own = self.owners().own_block(snapshot, v);
+        assert_eq!(self.owner(own), (snapshot, v), "S2: {own:?} would be two blocks");
+        own
     }
     /// The block behind the last that a snapshot can have.
     pub(crate) fn own_end(&self, snapshot: u32) -> u64 {

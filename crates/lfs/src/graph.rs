@@ -124,6 +124,8 @@ impl Graph {
             }
             let node = self.old.remove(&v).unwrap_or(Node::at(place));
             self.young.insert(v, node);
+            let known = self.young.len();
+            assert!(known <= HALF, "{known} blocks are the younger half, of {HALF} at most");
         }
         self.young.get_mut(&v).expect("it is there now")
     }
@@ -188,6 +190,8 @@ impl Graph {
 
     /// A chain was laid as it is: its first block at `places[0]`, and so on.
     pub(crate) fn laid(&mut self, chain: &Chain, places: &[Option<Place>]) {
+        let (blocks, known) = (chain.blocks.len(), places.len());
+        assert_eq!(blocks, known, "a chain was laid, and it is not known where all of it lies");
         for (v, place) in chain.blocks.iter().zip(places) {
             if let Some(place) = *place {
                 self.node(v.0, place).place = place;
@@ -228,6 +232,8 @@ impl Joined {
         let moved = std::mem::take(&mut self.lists[from]);
         self.of.extend(moved.iter().map(|v| (*v, to)));
         self.lists[to].extend(moved);
+        let len = self.lists[to].len();
+        assert!(len <= most, "a chain of {len} blocks, of which a segment holds {most}");
     }
 }
 

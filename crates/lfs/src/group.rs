@@ -126,6 +126,8 @@ impl Store {
     /// segment and a flush.
     pub async fn flush_to(&self, number: u64) -> Result<(), DiskError> {
         let _asking = self.inner.asked();
+        let put = self.inner.state.borrow().put;
+        assert!(number <= put, "I1: group {number} is asked for, and {put} were put");
         if self.is_durable(number) {
             return self.inner.check_failed();
         }
@@ -140,6 +142,12 @@ impl Store {
     pub fn group_blocks_max(&self) -> u64 {
         u64::from(self.inner.geometry.group_max())
     }
+}
+
+/// Does a block hold what these ranges say, each from its first byte on?
+fn are_bytes_of(image: &Block, ranges: &[(usize, Vec<u8>)]) -> bool {
+    let same = |(at, bytes): &(usize, Vec<u8>)| image.bytes()[*at..].starts_with(bytes);
+    ranges.iter().all(same)
 }
 
 impl State {
@@ -157,6 +165,11 @@ impl State {
                 self.write_block(*v, block.clone(), base);
             }
             Change::Bytes { v, ranges, image } => {
+                debug_assert!(
+                    image.as_ref().is_none_or(|image| are_bytes_of(image, ranges)),
+                    "I11: the ranges of block {} say something else than all of it does",
+                    v.0
+                );
                 let len: usize = ranges.iter().map(|r| r.1.len()).sum();
                 self.stats.user_bytes += len as u64;
                 match image {
@@ -220,7 +233,8 @@ impl Inner {
                     }
                 }
             }
-            store.state.borrow_mut().folding = false;
+            let was = std::mem::replace(&mut store.state.borrow_mut().folding, false);
+            assert!(was, "I11: blocks with ranges are written by two at a time");
             store.changed.wake_all();
         });
     }

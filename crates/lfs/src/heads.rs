@@ -153,7 +153,10 @@ impl State {
         }
         let segment = old.and_then(|p| self.geometry.segment_of(p));
         let lived = segment.map(|s| self.stamp.saturating_sub(self.usage.get(s).youngest));
-        usize::from(self.placing.lifespans.of_write(lived))
+        let head = usize::from(self.placing.lifespans.of_write(lived));
+        let users = self.geometry.user_heads();
+        assert!(head < users, "I5: what users write goes to head {head}, and theirs are {users}");
+        head
     }
 
     /// The head of a block with this stamp that is moved out of a segment that head `from` filled.

@@ -168,7 +168,8 @@ impl Inner {
                 }
             }
         }
-        self.state.borrow_mut().idle.watching = false;
+        let was = std::mem::replace(&mut self.state.borrow_mut().idle.watching, false);
+        assert!(was, "two tasks have waited for idle time");
         self.changed.wake_all();
     }
 

@@ -194,6 +194,8 @@ impl Inner {
     fn take_in(&self, body: &Body, runs: Vec<Rc<Run>>, named: BTreeSet<SegNo>) {
         let mut s = self.state.borrow_mut();
         let s = &mut *s;
+        let is_new = s.heads.is_empty() && s.table.runs.is_empty() && s.patches.len() == 0;
+        assert!(is_new, "I8: checkpoint {} is taken in over another", body.generation);
         (s.serial, s.last_sum, s.epoch) = (body.serial, body.last_sum, body.epoch);
         (s.stamp, s.completed, s.durable) = (body.stamp, body.serial, body.serial);
         (s.usage.begun, s.usage.durable) = (body.generation, body.generation);

@@ -36,16 +36,19 @@ impl State {
     /// Everything put until [`State::end_group`] survives a crash together or not at all (I5).
     pub(crate) fn begin_group(&mut self) {
         assert!(!self.in_group, "I5: groups do not nest");
+        assert!(!self.torn || self.is_user_open(), "I5: a part of the group before is nowhere");
         self.in_group = true;
     }
     pub(crate) fn end_group(&mut self) {
+        assert!(self.in_group, "I5: a group ends that was not begun");
         self.in_group = false;
         assert!(!self.torn || self.is_user_open(), "I5: the rest of a group is to be closed");
     }
 
     /// A block's new contents. `base`: where it lies now.
     pub(crate) fn write_block(&mut self, v: Virt, block: Block, base: &Base) {
-        assert_eq!(block.len(), BLOCK_BYTES);
+        let len = block.len();
+        assert_eq!(len, BLOCK_BYTES, "I11: the whole of block {} is {len} bytes", v.0);
         self.stamp += 1;
         let stamp = self.stamp;
         self.stats.written += 1;
@@ -58,7 +61,8 @@ impl State {
         {
             // Not on its way yet: the newer contents take its place.
             open.blocks[i] = block.clone();
-            self.pending.insert(old.0, block);
+            let before = self.pending.insert(old.0, block);
+            assert!(before.is_some(), "I1: {old:?} is in an open partial, and counts as written");
             return;
         }
         let head = self.head_of_write(old);
@@ -82,7 +86,7 @@ impl State {
         (head, block): (usize, Block),
     ) {
         assert!(head >= self.geometry.user_heads(), "moves are no part of users' groups");
-        self.check_there((v, base), from);
+        self.check_move((v, base), (from, stamp));
         let ranges = self.patches.get(v).map(|p| p.id);
         self.stats.moved += 1;
         let place = self.put(head, Entry::Moved { v, stamp, from }, Some(block));
@@ -91,10 +95,13 @@ impl State {
         assert!(kept, "I11: a move of block {} changes the ranges over it", v.0);
     }
 
-    /// A block is about to be taken from `from`: what lies there must be this block's.
-    fn check_there(&self, (v, base): (Virt, &Base), from: Place) {
+    /// A block is about to be taken from `from`: what lies there must be this block's, and of
+    /// times gone by.
+    fn check_move(&self, (v, base): (Virt, &Base), (from, stamp): (Place, u64)) {
         let now = self.table.place(v, base);
         assert_eq!(now, Some(from), "I4: block {} is moved, and has been written elsewhere", v.0);
+        let newest = self.stamp;
+        assert!(stamp <= newest, "I8: block {} is moved, of stamp {stamp}, at {newest}", v.0);
     }
 
     /// A block was copied from `from`, where it still lies, into a hole (I12).
@@ -104,7 +111,13 @@ impl State {
         (from, stamp): (Place, u64),
         to: Place,
     ) {
-        self.check_there((v, base), from);
+        self.check_move((v, base), (from, stamp));
+        let (here, there) = (self.geometry.segment_of(from), self.geometry.segment_of(to));
+        assert_ne!(here, there, "I12: block {} is plugged into the segment that it left", v.0);
+        let held = there.is_some_and(|seg| self.usage.get(seg).reads > 0);
+        assert!(held, "I12: block {} is plugged into {to:?}, which nobody holds", v.0);
+        let waits = self.pending.contains_key(&to.0);
+        assert!(!waits, "I12: block {} is plugged into {to:?}, which is not written yet", v.0);
         let head = self.heads.len() - 1;
         (self.stats.moved, self.stats.plugged) = (self.stats.moved + 1, self.stats.plugged + 1);
         self.put(head, Entry::Plugged { v, stamp, from, to }, None);
@@ -184,6 +197,8 @@ impl State {
     fn map(&mut self, v: Virt, new: Option<Place>, stamp: u64) {
         let new = new.expect("a block was put");
         let seg = self.geometry.segment_of(new).expect("I8: a place is in a segment");
+        let newest = self.stamp;
+        assert!(stamp <= newest, "I8: block {} has stamp {stamp}, and it is {newest}", v.0);
         self.usage.born(seg, stamp);
         let has_ranges = self.patches.get(v).is_some();
         self.residents.lies(v, Some(seg).filter(|_| !has_ranges));
@@ -200,6 +215,10 @@ impl State {
 
     /// Appends to a head's open partial, opening one if need be. Returns where the block will lie.
     pub(crate) fn put(&mut self, h: usize, entry: Entry, block: Option<Block>) -> Option<Place> {
+        let is_group = self.in_group || h >= self.geometry.user_heads();
+        assert!(is_group, "I5: {:?} of users' are put, and no group is begun", entry.blocks());
+        let same = entry.has_payload() == block.is_some();
+        assert!(same, "I3: {:?} are put with a block that no entry has", entry.blocks());
         self.put_in_order(h, &entry);
         self.make_room(h, &entry);
         let users = self.geometry.user_heads();
@@ -209,6 +228,8 @@ impl State {
         };
         let open = self.heads[h].open.as_mut().expect("there is one with room");
         open.entry_bytes += entry.bytes();
+        let bytes = open.entry_bytes;
+        assert!(bytes <= ENTRIES_BYTES_MAX, "I3: {bytes} bytes of entries in a summary");
         open.entries.push(entry);
         self.note_order(h);
         let block = block?;
@@ -218,11 +239,15 @@ impl State {
         let open = head.open.as_mut().expect("there is one with room");
         open.blocks.push(block.clone());
         let place = open.start.plus(open.blocks.len() as u64);
+        let there = self.geometry.segment_of(place);
+        assert_eq!(there, Some(seg), "I3: head {h} puts a block at {place:?}");
         if let Some((v, stamp)) = named {
             let slot = offset + open.blocks.len() as u32;
             self.residents.put(seg, Put { v, stamp, slot });
         }
-        self.pending.insert(place.0, block);
+        let before = self.pending.insert(place.0, block);
+        let is_free = before.is_none() || self.plant.is_some();
+        assert!(is_free, "I2: {place:?} is put again, and was not written yet");
         Some(place)
     }
 
@@ -239,7 +264,11 @@ impl State {
             self.enter_next(h);
         }
         let head = &mut self.heads[h];
-        let start = self.geometry.start(head.segment).plus(u64::from(head.offset));
+        let at = head.offset;
+        assert!(at + 2 <= segment_blocks, "I3: a partial begins at {at}, with no room for a block");
+        let start = self.geometry.start(head.segment).plus(u64::from(at));
+        let is_free = !self.pending.contains_key(&start.0) || self.plant.is_some();
+        assert!(is_free, "I3: a partial begins at {start:?}, over a block that is on its way");
         head.open = Some(Open::at(start));
     }
 
@@ -248,6 +277,10 @@ impl State {
         if self.planted("victim-freed-before-checkpoint") {
             self.usage.release_at_once();
         }
+        let (of, used) = (&self.heads[h], self.usage.get(self.heads[h].next).used);
+        assert!(of.open.is_none(), "I3: head {h} leaves a segment with a partial open");
+        let kept = used == Use::Open || self.planted("roll-forward-allocates-visited");
+        assert!(kept, "I3: head {h} goes on in segment {}, which is {used:?}", of.next.0);
         let next = self.usage.take(Use::Open);
         let next = next.expect("I10: whoever writes was admitted with segments in reserve");
         let head = &mut self.heads[h];
@@ -262,6 +295,7 @@ impl State {
     /// Gives the open partial of a head its serial and its sum, and makes it ready to be written.
     pub(crate) fn close(&mut self, h: usize) {
         let Some(open) = self.heads[h].open.take() else { return };
+        self.check_partial(h, &open);
         let is_user = h < self.geometry.user_heads();
         if is_user {
             let others = self.is_user_open() && !self.planted("one-head-ends-group");
@@ -302,16 +336,38 @@ impl State {
         let seals = is_user && group_end;
         self.sealed += u64::from(seals);
         let puts = if seals { self.put } else { 0 };
-        self.flights.insert(self.serial, Flight { puts, ..Flight::default() });
+        let before = self.flights.insert(self.serial, Flight { puts, ..Flight::default() });
+        assert!(before.is_none(), "I1: two partials are {:?}", self.serial);
         self.ready.push_back(Ready { serial: self.serial, place: open.start, blocks });
+    }
+
+    /// A partial segment is about to get its serial: it lies where its head stands, and is what its
+    /// summary is to say.
+    fn check_partial(&self, h: usize, open: &Open) {
+        let head = &self.heads[h];
+        let stands = self.geometry.start(head.segment).plus(u64::from(head.offset));
+        assert_eq!(open.start, stands, "I3: a partial begins where head {h} does not stand");
+        assert!(!open.entries.is_empty(), "I1: a partial of head {h} says nothing");
+        let named = open.entries.iter().filter(|e| e.has_payload()).count();
+        assert_eq!(named, open.blocks.len(), "I3: a summary names blocks that are not behind it");
+        let (seg, next) = (head.segment.0, head.next.0);
+        let used = (self.usage.get(head.segment).used, self.usage.get(head.next).used);
+        let own = seg != next && used == (Use::Open, Use::Open);
+        let own = own || self.planted("roll-forward-allocates-visited");
+        assert!(own, "I3: head {h} writes {seg} and announces {next}, which are {used:?}");
+        let last = self.ready.back().map_or(self.serial, |r| r.serial);
+        assert_eq!(last, self.serial, "I1: another partial is the last to be sent");
     }
 
     /// A partial segment is on the disk.
     fn ended(&mut self, serial: Serial, (place, blocks): (Place, u64)) {
         for i in 1..blocks {
-            self.pending.remove(&place.plus(i).0);
+            let place = place.plus(i);
+            let waited = self.pending.remove(&place.0).is_some() || self.plant.is_some();
+            assert!(waited, "I1: {place:?} of {serial:?} is written, and counted as written");
         }
         let flight = self.flights.get_mut(&serial).expect("I1: it was in flight");
+        assert!(!flight.ended, "I1: {serial:?} ends twice");
         flight.ended = true;
         while self.flights.get(&self.completed.next()).is_some_and(|f| f.ended) {
             self.completed = self.completed.next();
@@ -327,9 +383,19 @@ impl State {
     pub(crate) fn forget_flights(&mut self) {
         let (durable, completed) = (self.durable, self.completed);
         assert!(durable <= completed, "I1: what is durable has ended");
+        let closed = self.serial;
+        assert!(completed <= closed, "I1: {completed:?} has ended, {closed:?} was the last closed");
         let puts = self.flights.range(..=durable).map(|(_, f)| f.puts).max();
         self.put_durable = self.put_durable.max(puts.unwrap_or(0));
+        let (promised, put) = (self.put_durable, self.put);
+        assert!(promised <= put, "I1: group {promised} is durable, and {put} were put");
         self.flights.retain(|serial, _| *serial > durable);
+        let (left, all) = (self.flights.len() as u64, self.serial.0 - durable.0);
+        assert_eq!(
+            left, all,
+            "I1: behind {durable:?} partials are missing up to {:?}",
+            self.serial
+        );
     }
 }
 
@@ -343,6 +409,7 @@ impl Inner {
             let mut before = s.flights.range(..ready.serial);
             let fua = wanted && s.ready.is_empty() && before.all(|(_, f)| f.fua);
             let flight = s.flights.get_mut(&ready.serial).expect("I1: it has its serial");
+            assert!(!flight.ended, "I1: {:?} is sent, and has ended", ready.serial);
             (flight.fua, flight.wanted) = (fua, wanted);
             drop(s);
             let store = self.clone();
@@ -352,6 +419,9 @@ impl Inner {
 
     async fn write_out(self: Rc<Self>, ready: Ready, fua: bool) {
         let n = ready.blocks.len() as u64;
+        let inside = self.geometry.is_inside(ready.place, n);
+        assert!(inside, "I3: {n} blocks at {:?} cross the end of a segment", ready.place);
+        assert!(!self.options.read_only, "I9: a store that is only read writes {:?}", ready.place);
         let how = if fua { Durability::Fua } else { Durability::Cached };
         match self.disk.write(ready.place.byte(), ready.blocks, how).await {
             Ok(()) => self.state.borrow_mut().ended(ready.serial, (ready.place, n)),
@@ -439,7 +509,8 @@ impl Inner {
             let result = self.disk.flush().await;
             {
                 let mut s = self.state.borrow_mut();
-                s.flushing = false;
+                let one = std::mem::replace(&mut s.flushing, false);
+                assert!(one, "I1: a flush ends, and none was on its way");
                 if result.is_ok() {
                     s.durable = s.durable.max(covered);
                     s.forget_flights();

@@ -5,6 +5,7 @@ use crate::checkpoint;
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
 use crate::measure::Speed;
 use crate::policy::Lifespans;
+use crate::possible::are_chunks;
 use crate::snapshot::Snapshots;
 use crate::summary::{Epoch, Serial};
 use crate::superblock::Superblock;
@@ -122,6 +123,7 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
         totals: Totals::default(),
         snapshots: Snapshots::default(),
     };
+    assert_eq!(body.check(&geometry), Ok(()), "I7: what is made could not be opened");
     let raw = body.encode();
     let chunks = body_chunks(&geometry, raw.len());
     let sum = crc32c::crc32c_append(seed, &raw);
@@ -135,6 +137,8 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
         serial,
         snapshots: false,
     };
+    let lie = are_chunks(&slot.chunks, u64::from(bytes_of_body), &geometry);
+    assert!(lie, "I7: {bytes_of_body} bytes of the first checkpoint in {:?}", slot.chunks);
     let zero = vec![Block::zeroed(BLOCK_BYTES); 4];
     disk.write(0, zero, Durability::Cached).await.map_err(text)?;
     let mut parts = raw.chunks(BLOCK_BYTES);

@@ -73,6 +73,14 @@ impl Residents {
         self.blocks.get(&v.0).copied().flatten()
     }
 
+    /// Is what is counted of residents, and of contents, what is there?
+    fn are_counted(&self) -> bool {
+        let mut counts: IdMap<u32, u32> = IdMap::default();
+        self.blocks.values().flatten().for_each(|seg| *counts.entry(seg.0).or_default() += 1);
+        let puts: usize = self.known.values().map(Vec::len).sum();
+        counts == self.counts && puts == self.puts
+    }
+
     fn count(&mut self, seg: Option<SegNo>, more: bool) {
         let Some(seg) = seg else { return };
         let n = self.counts.entry(seg.0).or_default();
@@ -116,8 +124,12 @@ impl Residents {
             return;
         }
         self.forget(seg);
-        self.known.insert(seg.0, Vec::new());
+        let before = self.known.insert(seg.0, Vec::new());
+        assert!(before.is_none(), "I16: segment {} begins, and its contents are known", seg.0);
         self.order.push_back(seg.0);
+        let (listed, known) = (self.order.len(), self.known.len());
+        assert_eq!(listed, known, "I16: the contents of {known} segments are known");
+        debug_assert!(self.are_counted(), "I16: residents of segments are counted wrongly");
         let most = KNOWN_LEAST.max(4 * self.blocks.len());
         while self.puts > most && self.order.len() > 1 {
             let oldest = self.order.pop_front().expect("there are several");
@@ -135,6 +147,8 @@ impl Residents {
 
     fn drop_contents(&mut self, seg: u32) {
         let gone = self.known.remove(&seg).map_or(0, |all| all.len());
+        let puts = self.puts;
+        assert!(gone <= puts, "I16: {gone} blocks of segment {seg} are forgotten, of {puts}");
         self.puts -= gone;
     }
 

@@ -72,7 +72,9 @@ impl Pace {
     fn allows(&self, kept: u64) -> bool {
         let Some(p) = &self.pass else { return true };
         let part = (p.done / p.work + AHEAD).min(1.0);
-        let used = self.used - p.before + kept / KEPT_FOR_EACH;
+        let (now, before) = (self.used, p.before);
+        assert!(before <= now, "I10: users have written {now} blocks, and had {before}");
+        let used = now - before + kept / KEPT_FOR_EACH;
         (used as f64) < p.room as f64 * part
     }
 }

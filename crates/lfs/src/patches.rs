@@ -54,6 +54,8 @@ const RANGE_BYTES_MAX: usize = 1024;
 
 /// These bytes at `at` as ranges, long runs of zeros left out.
 pub(crate) fn ranges_of(at: usize, bytes: &[u8]) -> Vec<Range> {
+    let end = at + bytes.len();
+    assert!(end <= BLOCK_BYTES, "I11: bytes {at} to {end} of a block");
     let mut all: Vec<Range> = Vec::new();
     let mut from = 0;
     while from < bytes.len() {
@@ -75,6 +77,8 @@ pub(crate) fn ranges_of(at: usize, bytes: &[u8]) -> Vec<Range> {
         all.push(Range { at: (at + from) as u16, bytes: part, zeros: 0 });
         from = end;
     }
+    let said: usize = all.iter().map(Range::len).sum();
+    assert_eq!(said, bytes.len(), "I11: ranges say another number of bytes than there are");
     all
 }
 
@@ -162,6 +166,8 @@ impl Patch {
         });
         let i = self.ranges.partition_point(|r| r.0 < from);
         self.ranges.insert(i, (from, to));
+        let apart = self.ranges.windows(2).all(|w| w[0].1 < w[1].0);
+        debug_assert!(apart, "I11: ranges touch one another: {:?}", self.ranges);
     }
     /// Bytes in its ranges.
     pub(crate) fn len(&self) -> usize {
@@ -190,6 +196,8 @@ impl Patch {
     }
     /// What the disk has of it: from now on it is whole.
     fn fill(&mut self, mut base: Block) {
+        let len = base.len();
+        assert_eq!(len, BLOCK_BYTES, "I11: ranges are put over {len} bytes");
         self.over(&mut base);
         self.bytes = Bytes::Whole(base);
     }
@@ -231,6 +239,10 @@ impl Patches {
     /// A range of a block is in a summary. `image`: the block's bytes afterwards, if those are
     /// known.
     pub(crate) fn add(&mut self, v: Virt, range: &Range, image: Option<&Block>) {
+        let end = range.end();
+        assert!(end <= BLOCK_BYTES, "I11: a range of block {} ends at byte {end}", v.0);
+        let len = image.map_or(BLOCK_BYTES, Block::len);
+        assert_eq!(len, BLOCK_BYTES, "I11: all of block {} is {len} bytes", v.0);
         self.count += 1;
         let count = self.count;
         let p = self.map.entry(v.0).or_insert_with(|| Patch {
@@ -239,7 +251,10 @@ impl Patches {
             id: count,
             newest: count,
         });
-        (self.bytes, self.memory) = (self.bytes - p.len(), self.memory - p.bytes.memory());
+        let had = (p.len(), p.bytes.memory());
+        let counted = self.bytes >= had.0 && self.memory >= had.1;
+        assert!(counted, "I11: {had:?} bytes of block {}, of all {}", v.0, self.bytes);
+        (self.bytes, self.memory) = (self.bytes - had.0, self.memory - had.1);
         p.newest = count;
         p.note(usize::from(range.at), range.end());
         match image {
@@ -267,6 +282,16 @@ impl Patches {
         let all: Vec<Virt> = self.within(v, n).map(|(v, _)| v).collect();
         all.iter().for_each(|v| self.remove(*v));
         all.len()
+    }
+
+    /// What is counted of all of them is what they are (I11).
+    pub(crate) fn check(&self) {
+        let bytes: usize = self.map.values().map(Patch::len).sum();
+        assert_eq!(self.bytes, bytes, "I11: bytes of ranges are counted, and are another number");
+        let memory: usize = self.map.values().map(|p| p.bytes.memory()).sum();
+        assert_eq!(self.memory, memory, "I11: the memory of ranges is counted wrongly");
+        let newest = self.map.values().map(|p| p.newest.max(p.id)).max();
+        assert!(newest <= Some(self.count), "I11: range {newest:?} of {}", self.count);
     }
 
     /// The blocks whose last range is the oldest, so many of them, in order.

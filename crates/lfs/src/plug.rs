@@ -48,6 +48,8 @@ impl Deaths {
     }
     pub(crate) fn note(&mut self, place: Place, n: u64, begun: u64) {
         let Some(places) = &mut self.places else { return };
+        let before = self.others;
+        assert!(before <= begun, "I12: {place:?} died at checkpoint {begun}, others at {before}");
         if places.len() as u64 + n > DEATHS_MAX as u64 {
             // Too many to tell apart: all of them died now.
             places.clear();
@@ -82,6 +84,8 @@ const MAGIC: [u8; 4] = *b"CLAM";
 const AMENDED_MAX: usize = (BLOCK_BYTES - 8) / 20;
 
 fn encode(all: &[Amended]) -> Block {
+    let n = all.len();
+    assert!(n <= AMENDED_MAX, "I12: {n} plugs of a segment, of which {AMENDED_MAX} can be told");
     let mut w = Writer::default();
     w.bytes(&MAGIC).u32(all.len() as u32);
     for a in all {
@@ -184,6 +188,14 @@ impl Inner {
         let room = AMENDED_MAX - target.amended.len().min(AMENDED_MAX);
         let holes = target.holes.iter().take(room);
         let plugs: Vec<Plug> = holes.zip(left).map(|(to, block)| Plug { block, to: *to }).collect();
+        for p in &plugs {
+            let s = self.state.borrow();
+            let there = self.geometry.segment_of(p.to);
+            assert_eq!(there, Some(segment), "I12: a plug of segment {} goes elsewhere", segment.0);
+            let found = s.usage.get(segment);
+            let may = s.may_plug(segment) && found.reads > 0 && !s.pending.contains_key(&p.to.0);
+            assert!(may, "I12: {:?} is plugged, in a segment that is {found:?}", p.to);
+        }
         for run in plugs.chunk_by(|a, b| a.to.plus(1) == b.to) {
             let blocks = run.iter().map(|p| p.block.block.clone()).collect();
             self.disk.write(run[0].to.byte(), blocks, Durability::Cached).await?;
@@ -265,6 +277,8 @@ impl Inner {
             v: p.block.v,
         };
         let all: Vec<Amended> = target.amended.into_iter().chain(plugs.iter().map(new)).collect();
+        let slots: BTreeSet<u32> = all.iter().map(|a| a.slot).collect();
+        assert_eq!(slots.len(), all.len(), "I12: two blocks are said to lie in one slot");
         let v = self.geometry.amended(target.segment);
         loop {
             self.check_failed()?;

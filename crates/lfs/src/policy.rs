@@ -164,6 +164,23 @@ pub struct Plan {
     pub targets: Vec<Candidate>,
 }
 
+impl Plan {
+    /// It does no more than it may, and what it plugs has holes to go to.
+    fn check(&self, limits: &Limits) {
+        let sum = |all: &[Candidate], f: fn(&Candidate) -> u32| {
+            all.iter().map(|c| u64::from(f(c))).sum::<u64>()
+        };
+        let (n, most) = (self.victims.len(), limits.victims);
+        assert!(n <= most, "I10: {n} segments are emptied, and {most} may be");
+        let live = sum(&self.victims, |c| c.live);
+        let most = if self.way == Way::Plug { limits.plugged } else { limits.moved };
+        assert!(live <= most, "I10: {live} blocks are moved, and {most} may be");
+        let holes = sum(&self.targets, |c| c.holes);
+        let fits = self.way == Way::Clean || live <= holes;
+        assert!(fits, "I12: {live} blocks are to go into {holes} holes");
+    }
+}
+
 /// What `balanced` counts of a victim's reading; what memory saves of it counts in full. All of it
 /// would put off victims of which little lives, and where a few blocks get nearly all writes more
 /// would be moved than by SepBIT.
@@ -289,6 +306,8 @@ impl Planner {
 
     /// What the next pass is to do.
     pub fn plan(&mut self, mut victims: Vec<Candidate>, limits: &Limits) -> Plan {
+        let full = victims.iter().find(|c| c.live > c.blocks);
+        assert!(full.is_none(), "I10: more lives in {full:?} than it has blocks");
         let adapts = self.policy == Policy::Adaptive;
         let policy = if adapts { self.choice.order() } else { self.policy };
         let of = |f: fn(&Candidate) -> u32| victims.iter().map(|c| f64::from(f(c))).sum::<f64>();
@@ -301,6 +320,7 @@ impl Planner {
             Some((victims, targets)) => Plan { way: Way::Plug, victims, targets },
             None => Plan { way: Way::Clean, victims: clean, targets: Vec::new() },
         };
+        plan.check(limits);
         if adapts {
             self.choice.note(&self.costs, full, &plan);
         }

@@ -208,6 +208,11 @@ impl Inner {
     ) -> Result<(), DiskError> {
         {
             let s = &mut *self.state.borrow_mut();
+            let (last, serial) = (s.serial, summary.serial);
+            assert_eq!(serial, last.next(), "I1: the log is followed, and a partial is left out");
+            let joins = summary.previous_sum == s.last_sum && summary.epoch >= s.epoch
+                || self.plant == Some("stale-tail-joined");
+            assert!(joins, "I6: {serial:?} of epoch {} joins a log of {}", summary.epoch, s.epoch);
             s.enter(summary, &self.plant);
             s.before.add_partial(summary, &s.geometry);
         }
@@ -289,6 +294,9 @@ impl State {
         let segment = self.geometry.segment_of(summary.place).expect("it was checked");
         let start = self.geometry.start(segment).0;
         let head = &mut self.heads[usize::from(summary.head)];
+        let stays = head.segment == segment && summary.place.0 == start + u64::from(head.offset);
+        let follows = stays || head.next == segment && summary.place.0 == start;
+        assert!(follows, "I3: head {} did not go on at {:?}", summary.head, summary.place);
         let left = (head.segment != segment).then_some(head.segment);
         head.segment = segment;
         head.offset = (summary.place.0 - start) as u32 + 1 + summary.payload;

@@ -60,6 +60,8 @@ impl Run {
 
     /// Takes the index in; false: its sum is wrong.
     pub(crate) fn load_index(&mut self, seed: u32, raw: &[u8]) -> bool {
+        let known = self.pages.len();
+        assert_eq!(known, 0, "I8: the index of a run is taken in behind {known} pages");
         let mut r = Reader(raw);
         while let (Some(v), Some(place)) = (r.u64(), r.u64()) {
             self.pages.push((Virt(v), Place(place)));
@@ -100,7 +102,8 @@ pub(crate) fn decode_chunks(r: &mut Reader<'_>) -> Option<Vec<Chunk>> {
 
 /// A page's bytes.
 pub(crate) fn encode_page(seed: u32, extents: &[Extent]) -> Vec<u8> {
-    assert!(!extents.is_empty() && extents.len() <= PAGE_EXTENTS);
+    let n = extents.len();
+    assert!((1..=PAGE_EXTENTS).contains(&n), "I8: {n} extents in a page of the table");
     let mut w = Writer::default();
     w.u32(0).u32(extents.len() as u32);
     for e in extents {

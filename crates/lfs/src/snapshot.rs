@@ -206,6 +206,9 @@ impl State {
 
     /// A record says that there is a snapshot from here on (S3).
     pub(crate) fn snapshot_made(&mut self, s: Snapshot) {
+        let (id, last) = (s.id, self.snapshots.last);
+        let may = id > last && id <= self.geometry.snapshots_max();
+        assert!(may, "S3: snapshot {id} is made behind {last}");
         self.snapshots.last = self.snapshots.last.max(s.id);
         self.snapshots.all.push(s);
         self.table.version += 1; // who has asked where blocks lie asks for its blocks too
@@ -223,13 +226,19 @@ impl State {
 
     /// The own blocks in `e` become those of the same numbers of snapshot `to` (S5).
     pub(crate) fn hand_over(&mut self, e: Extent, to: u32) {
-        let (_, v) = self.geometry.owner(e.v);
+        let (owner, v) = self.geometry.owner(e.v);
+        assert!(to > 0 && to < owner, "S5: snapshot {to} gets what the older {owner} has");
         self.table.active.set(Extent { v: self.geometry.own_block(to, v), ..e });
         self.table.active.set(Extent { place: None, ..e });
     }
 
     /// Frees or hands over own blocks of an ended snapshot, as one group.
     fn release_own(&mut self, e: Extent, chain: Option<&[u32]>, base: &Base) {
+        let of = self.geometry.owner(e.v).0;
+        let ended = self.snapshots.all.iter().any(|s| s.id == of && s.ended);
+        assert!(ended, "S6: {e:?} of snapshot {of} is freed, which has not ended");
+        let last = self.geometry.owner(Virt(e.end() - 1)).0;
+        assert_eq!(last, of, "S2: what is freed of snapshot {of} is another's too");
         let mut at = e.v;
         while at.0 < e.end() {
             let mut piece = self.table.extent(at, e.end(), base);
@@ -371,6 +380,8 @@ impl Inner {
             from = next;
         }
         let s = &mut *self.state.borrow_mut();
+        let ended = s.snapshots.all.iter().any(|s| s.id == id && s.ended);
+        assert!(ended, "S6: nothing is left of snapshot {id}, which has not ended");
         s.begin_group();
         s.put_record(Entry::Ended { id, gone: true });
         s.snapshot_ended(id, true);

@@ -79,6 +79,8 @@ impl SnapshotDisk {
                     None => all.push(e),
                 }
             }
+            let said: u64 = all.iter().map(|e| u64::from(e.n)).sum();
+            assert_eq!(said, n, "S1: it is not said of each block from {} on where it lies", v.0);
             return Ok(all);
         }
     }
@@ -106,6 +108,8 @@ impl SnapshotDisk {
                 None => out.extend((0..first.n).map(|_| Block::zeroed(BLOCK_BYTES))),
             }
         }
+        let read = out.len() as u64;
+        assert_eq!(read, n, "S1: another number of blocks from {v} on is read than was asked for");
         Ok(out)
     }
 }

@@ -14,12 +14,13 @@ use crate::pace::Pace;
 use crate::patches::Patches;
 use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
+use crate::possible::are_different;
 use crate::snapshot::Snapshots;
 use crate::store::OpenOptions;
 use crate::summary::{Epoch, Serial};
 use crate::table::Table;
 use crate::totals::Totals;
-use crate::usage::Usage;
+use crate::usage::{Usage, Use};
 use env::{Block, DiskError, IdMap, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -297,6 +298,28 @@ impl State {
     /// Grows whenever a block may have died.
     pub(crate) fn changes(&self) -> u64 {
         self.stats.written + self.stats.freed + self.stats.reclaimed
+    }
+
+    /// What is so whenever a checkpoint begins: no group is said in part, and what is counted is
+    /// what is there.
+    pub(crate) fn check_at_checkpoint(&self) {
+        let open = self.heads.iter().position(|h| h.open.is_some());
+        assert!(open.is_none(), "I7: a checkpoint begins, and head {open:?} has a partial open");
+        let whole = !self.in_group && !self.torn;
+        assert!(whole, "I5: a checkpoint begins within a group: {}, {}", self.in_group, self.torn);
+        let (epoch, said) = (self.epoch, self.epoch_durable);
+        assert!(said <= epoch, "I6: a checkpoint of epoch {epoch}, and there is one of {said}");
+        self.usage.check();
+        self.patches.check();
+        if self.planted("roll-forward-allocates-visited") {
+            return;
+        }
+        let taken = || self.heads.iter().flat_map(|h| [h.segment, h.next]);
+        assert!(are_different(taken()), "I3: two heads have the same segment");
+        let other = taken().find(|seg| self.usage.get(*seg).used != Use::Open);
+        assert!(other.is_none(), "I3: a head has {other:?}, which may be another's");
+        let written = self.usage.all().filter(|(_, s)| s.used == Use::Open).count();
+        assert_eq!(written, taken().count(), "I3: segments count as written that no head has");
     }
 
     pub(crate) fn planted(&self, name: &str) -> bool {

@@ -248,7 +248,10 @@ impl Inner {
     pub(crate) async fn read_blocks(&self, place: Place, n: u64) -> Result<Block, DiskError> {
         let memory = vec![Block::zeroed(n as usize * BLOCK_BYTES)];
         let read = self.disk.read(place.byte(), memory).await?;
-        Ok(read.into_iter().next().expect("one was asked for"))
+        let raw = read.into_iter().next().expect("one was asked for");
+        let (len, asked) = (raw.len(), n as usize * BLOCK_BYTES);
+        assert_eq!(len, asked, "the disk fills the memory that it was given");
+        Ok(raw)
     }
 
     pub(crate) fn check_range(
@@ -288,6 +291,8 @@ impl Inner {
                 Some(place) => out.extend(self.read_places(place, u64::from(e.n)).await?),
                 None => out.extend((0..e.n).map(|_| Block::zeroed(BLOCK_BYTES))),
             }
+            let read = out.len() - first;
+            assert_eq!(read, e.n as usize, "I11: ranges go over other blocks than {e:?}");
             over.iter().for_each(|(i, p)| p.over(&mut out[first + *i as usize]));
         }
         Ok(out)
@@ -317,6 +322,8 @@ impl Inner {
             let memory = (0..n).map(|_| Block::zeroed(BLOCK_BYTES)).collect();
             match self.disk.read(place.byte(), memory).await {
                 Ok(read) => {
+                    let len = read.len() as u64;
+                    assert_eq!(len, n, "the disk fills the blocks that it was given");
                     for (f, r) in found.iter_mut().zip(read) {
                         f.get_or_insert(r);
                     }
@@ -352,6 +359,8 @@ impl Inner {
             if !s.table.is_current(&base) {
                 continue;
             }
+            let (end, all) = (v.0 + blocks.len() as u64, self.geometry.virtual_blocks);
+            assert!(end <= all, "I8: blocks up to {end} of {all} are written by who asks");
             s.begin_group();
             for (v, block) in (v.0..).map(Virt).zip(blocks) {
                 s.residents.written_outside(v);

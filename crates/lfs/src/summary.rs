@@ -108,7 +108,10 @@ impl Entry {
         }
     }
     fn encode(&self, w: &mut Writer) {
-        let kind = |n: u64, v: &Virt| n << 56 | v.0;
+        let kind = |n: u64, v: &Virt| {
+            assert!(v.0 < 1 << 56, "I3: block {} in an entry, which has 56 bits for it", v.0);
+            n << 56 | v.0
+        };
         match self {
             Entry::Written { v, stamp } => {
                 w.u64(kind(1, v)).u64(*stamp);
@@ -125,6 +128,8 @@ impl Entry {
             }
             Entry::Snapshot(s) => {
                 let bytes = s.name.as_bytes();
+                let len = bytes.len();
+                assert!(len <= NAME_BYTES_MAX, "S3: the name of snapshot {} is {len} bytes", s.id);
                 let padded = bytes.len().next_multiple_of(8) - bytes.len();
                 w.u64(kind(6, &Virt(u64::from(s.id)))).u64(s.made).u64(bytes.len() as u64);
                 w.bytes(bytes).bytes(&[0; 8][..padded]);
@@ -194,9 +199,12 @@ impl Summary {
         w.bytes(&MAGIC).u32(0).u64(self.serial.0).u64(self.epoch.0).u64(self.stamp);
         w.u64(self.place.0).u32(self.previous_sum).u32(self.payload).u32(self.next.0);
         w.u16(self.entries.len() as u16).u8(self.head).u8(u8::from(self.group_end) * GROUP_END);
-        assert_eq!(w.0.len(), HEADER);
+        assert_eq!(w.0.len(), HEADER, "I3: the first entry of a summary begins elsewhere");
         for e in &self.entries {
+            let before = w.0.len();
             e.encode(&mut w);
+            let (counted, is) = (e.bytes(), w.0.len() - before);
+            assert_eq!(counted, is, "I3: room is counted wrongly for {:?}", e.blocks());
         }
         assert!(w.0.len() <= BLOCK_BYTES, "a summary is one block");
         w.0.resize(BLOCK_BYTES, 0);

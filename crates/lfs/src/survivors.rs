@@ -40,10 +40,20 @@ impl Inner {
             Some(named) => Some(named),
             None => self.summarised(segment).await?,
         };
+        let before = out.len();
         match named {
-            Some(named) => self.complete(segment, named, out).await,
-            None => self.read_survivors(segment, out).await,
+            Some(named) => self.complete(segment, named, out).await?,
+            None => self.read_survivors(segment, out).await?,
         }
+        let newest = self.state.borrow().stamp;
+        for Survivor { v, stamp, from, block, .. } in &out[before..] {
+            let there = self.geometry.segment_of(*from);
+            assert_eq!(there, Some(segment), "I13: block {} is taken from elsewhere", v.0);
+            assert!(*stamp <= newest, "I8: block {} has stamp {stamp}, at {newest}", v.0);
+            let len = block.len();
+            assert_eq!(len, BLOCK_BYTES, "I16: {len} bytes are moved of block {}", v.0);
+        }
+        Ok(())
     }
 
     /// The same of one that is to be emptied by itself. What the disk cannot read is left alone:
@@ -176,6 +186,8 @@ impl Inner {
         missing.sort_unstable();
         let mut read: IdMap<u64, Block> = IdMap::default();
         for (first, n) in runs_of(&missing, of, &costs) {
+            let inside = first + n <= u64::from(of);
+            assert!(inside, "I13: blocks {first} and {n} more are read of a segment of {of}");
             let blocks = self.read_places(start.plus(first), n).await?;
             read.extend((start.0 + first..).zip(blocks));
             self.note_read(n);
@@ -257,6 +269,8 @@ impl Inner {
 fn runs_of(slots: &[u64], of: u32, costs: &Costs) -> Vec<(u64, u64)> {
     let each = costs.transfer(of);
     let access = costs.block - each;
+    let sorted = slots.windows(2).all(|w| w[0] < w[1]);
+    debug_assert!(sorted, "I13: slots are in order, each once: {slots:?}");
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for &slot in slots {
         match runs.last_mut() {

@@ -38,6 +38,8 @@ impl Pages {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(place.0, page);
+        let young = self.young.len();
+        assert!(young <= half.max(1), "{young} pages of the table are the younger half of {half}");
     }
     /// Keeps the pages of these runs: the places of others are used again for other pages.
     fn keep(&mut self, runs: &[Rc<Run>]) {
@@ -75,6 +77,8 @@ impl Table {
     /// The runs are these now. `written`: pages of theirs that are in memory; `half`: of those that
     /// may be.
     pub(crate) fn adopt(&mut self, runs: Vec<Rc<Run>>, written: Vec<Page>, half: usize) {
+        let is_said = self.frozen.is_some();
+        assert!(is_said, "I8: the table gets runs of which no checkpoint has said what is new");
         self.runs = runs;
         self.frozen = None;
         self.version += 1;
@@ -134,6 +138,8 @@ impl Table {
             }
             e.n += next.n;
         }
+        let goes_on = e.v == v && v.0 < e.end() && e.end() <= to;
+        assert!(goes_on, "I8: {e:?} is where blocks {} to {to} lie", v.0);
         e
     }
 }

@@ -69,6 +69,8 @@ impl Totals {
 
     /// These, and what was done since they were loaded.
     pub(crate) fn with(mut self, s: &Stats) -> Totals {
+        let (moved, plugged) = (s.moved, s.plugged);
+        assert!(plugged <= moved, "{plugged} of {moved} blocks that were moved went into holes");
         let mut since = Totals {
             user_bytes: s.user_bytes,
             written: s.log_blocks + s.plug_blocks + s.table_blocks + s.checkpoints,

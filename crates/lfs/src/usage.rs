@@ -175,6 +175,9 @@ impl Usage {
 
     /// What a segment is for was read from the disk, or found by rolling forward.
     pub(crate) fn claim(&mut self, seg: SegNo, used: Use) {
+        let live = self.get(seg).live;
+        let may = used != Use::Table || live == 0;
+        assert!(may, "I8: segment {} is the table's, and {live} blocks live in it", seg.0);
         self.free.remove(&seg.0);
         self.empty.remove(&seg.0);
         let before = std::mem::replace(&mut self.at(seg).used, used);
@@ -184,6 +187,10 @@ impl Usage {
 
     /// As a checkpoint has it. `reusable`: both checkpoints say that it is free.
     pub(crate) fn load(&mut self, seg: SegNo, (live, youngest): (u32, u64), reusable: bool) {
+        let before = self.get(seg);
+        let is_new = before.used == Use::Free && before.live == 0;
+        assert!(is_new, "I8: segment {} is loaded, and was {before:?}", seg.0);
+        assert!(!reusable || live == 0, "I2: segment {} is free, and {live} blocks live", seg.0);
         let emptied = self.begun.saturating_sub(1);
         self.live += u64::from(live);
         let s = self.at(seg);
@@ -199,7 +206,10 @@ impl Usage {
 
     /// A head begins to fill it.
     pub(crate) fn fill(&mut self, seg: SegNo, head: u8, stamp: u64) {
-        self.at(seg).filled = Some((head, stamp));
+        let s = self.at(seg);
+        let begins = s.used == Use::Open && s.filled.is_none();
+        assert!(begins, "I3: head {head} begins to fill segment {}, which is {s:?}", seg.0);
+        s.filled = Some((head, stamp));
     }
 
     /// The disk could not read it: what lives there is left there for a while, longer each time.
@@ -233,7 +243,7 @@ impl Usage {
     pub(crate) fn close(&mut self, seg: SegNo) {
         let begun = self.begun;
         let s = self.at(seg);
-        assert_eq!(s.used, Use::Open);
+        assert_eq!(s.used, Use::Open, "I3: a head leaves segment {}, and was not in it", seg.0);
         (s.used, s.closed) = (Use::Closed, begun);
         if s.live == 0 {
             s.emptied = begun;
@@ -290,32 +300,43 @@ impl Usage {
 
     pub(crate) fn reading(&mut self, seg: SegNo, more: bool) {
         let s = self.at(seg);
+        let holds = matches!(s.used, Use::Open | Use::Closed);
+        assert!(holds, "I13: segment {} is held for what it has, and is {s:?}", seg.0);
+        assert!(more || s.reads > 0, "I13: segment {} is let go, and nobody holds it", seg.0);
         s.reads = if more { s.reads + 1 } else { s.reads - 1 };
     }
 
     /// A table's segment that no checkpoint names any more is free at once.
     pub(crate) fn free_table(&mut self, seg: SegNo) {
         let s = self.at(seg);
-        assert!(s.used == Use::Table && s.live == 0);
+        let is_own = s.used == Use::Table && s.live == 0 && s.reads == 0;
+        assert!(is_own, "I2: the table leaves segment {}, which is {s:?}", seg.0);
         s.used = Use::Free;
+        assert!(self.tables > 0, "I10: the table leaves segment {}, and has none", seg.0);
         self.tables -= 1;
-        self.free.insert(seg.0);
+        let new = self.free.insert(seg.0);
+        assert!(new, "I2: segment {} was the table's, and free", seg.0);
     }
 
     /// Nobody takes this free segment until it is given.
     pub(crate) fn withhold(&mut self, seg: SegNo) {
-        assert!(self.free.remove(&seg.0), "it is free");
+        let was = self.free.remove(&seg.0);
+        assert!(was, "I2: segment {} is kept back, and may not be taken anyway", seg.0);
     }
     pub(crate) fn give(&mut self, seg: SegNo) {
-        assert_eq!(self.at(seg).used, Use::Free);
-        self.free.insert(seg.0);
+        let s = self.get(seg);
+        let kept = s.used == Use::Free && s.live == 0;
+        assert!(kept, "I2: segment {} was kept back, and is {s:?}", seg.0);
+        let new = self.free.insert(seg.0);
+        assert!(new, "I2: segment {} is given, and could be taken before", seg.0);
     }
 
     /// The segments that may be used again: nothing in them lives, and both checkpoints say so
     /// (I2).
     /// `after`: so many checkpoints, which is two unless a bug is planted.
     pub(crate) fn release(&mut self, after: u64) -> Vec<SegNo> {
-        let durable = self.durable;
+        let (durable, begun) = (self.durable, self.begun);
+        assert!(durable <= begun, "I7: checkpoint {durable} is durable, {begun} is the last begun");
         let freed = self.release_if(|s| durable >= s.emptied + after);
         if after < 2 {
             self.last = freed.first().map_or(self.last, |s| s.0);
@@ -343,17 +364,38 @@ impl Usage {
         }
     }
 
+    /// What is kept beside the segments is what they say (I2, I8, I10). A disk may say what it
+    /// likes of a segment: that is taken in as what it says.
+    pub(crate) fn check(&self) {
+        let count = |f: fn(&Segment) -> bool| self.segments.iter().filter(|s| f(s)).count();
+        let live: u64 = self.segments.iter().map(|s| u64::from(s.live)).sum();
+        assert_eq!(self.live, live, "I8: what lives is counted, and is another number");
+        let tables = count(|s| s.used == Use::Table);
+        assert_eq!(self.tables as usize, tables, "I10: the table's segments are counted wrongly");
+        let wrong = count(|s| s.live > 0 && !matches!(s.used, Use::Open | Use::Closed));
+        assert_eq!(wrong, 0, "I2: blocks live in segments that are free, or the table's");
+        let of = |n: &u32| self.segments[*n as usize];
+        let taken = self.free.iter().find(|n| of(n).used != Use::Free || of(n).reads > 0);
+        assert!(taken.is_none(), "I2: segment {taken:?} may be taken, and is somebody's");
+        let is_empty = |s: &Segment| s.used == Use::Closed && s.live == 0;
+        let full = self.empty.iter().find(|n| !is_empty(&of(n)));
+        assert!(full.is_none(), "I2: segment {full:?} is to be free, and is not empty");
+        let (known, all) = (self.empty.len(), count(|s| s.used == Use::Closed && s.live == 0));
+        assert_eq!(known, all, "I2: of {all} segments that are empty {known} are known");
+    }
+
     fn release_if(&mut self, may: impl Fn(&Segment) -> bool) -> Vec<SegNo> {
         let ripe = |n: &u32| {
             let s = &self.segments[*n as usize];
             assert_eq!(s.live, 0, "I2: an empty segment holds nothing that lives");
+            assert_eq!(s.used, Use::Closed, "I2: segment {n} is empty, and is not what was closed");
             s.reads == 0 && may(s)
         };
         let ripe: Vec<u32> = self.empty.iter().copied().filter(ripe).collect();
         for n in &ripe {
             self.empty.remove(n);
             self.at(SegNo(*n)).used = Use::Free;
-            self.free.insert(*n);
+            assert!(self.free.insert(*n), "I2: segment {n} was full, and could be taken");
         }
         ripe.into_iter().map(SegNo).collect()
     }

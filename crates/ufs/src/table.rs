@@ -55,7 +55,11 @@ impl Table {
     /// Adds an inode, unless another task was faster: then that one's.
     pub(crate) fn add(&self, inode: Rc<Inode>) -> Rc<Inode> {
         self.sweep();
-        self.inodes.borrow_mut().entry(inode.ino().0).or_insert(inode).clone()
+        let kept = self.inodes.borrow_mut().entry(inode.ino().0).or_insert(inode).clone();
+        let nameless = self.unlinked_open.borrow().get(&kept.ino().0).cloned();
+        let one = nameless.is_none_or(|i| Rc::ptr_eq(&i, &kept));
+        assert!(one, "U3: inode {} comes, and is in memory without a name", kept.ino());
+        kept
     }
 
     pub(crate) fn remove(&self, ino: Ino) {

@@ -8,6 +8,7 @@ use crate::trimmer::Trimmer;
 use env::Local;
 use ext::Ext;
 use format::ext::boot::BootState;
+use format::ext::features::incompat;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::Ufs;
@@ -89,6 +90,8 @@ impl Opened {
         let disk = |e: env::DiskError| io(e.into());
         let log = self.private.as_ref();
         if let Some(log) = log.filter(|l| !l.is_given_up_last()) {
+            let flagged = self.ext.superblock().has_incompat(incompat::RECOVER);
+            assert!(flagged, "G2: the flag of the volume goes before the guard of its log");
             log.give_up().await.map_err(disk)?;
         }
         if self.scrub.leaks() {
@@ -101,6 +104,8 @@ impl Opened {
         }
         let boot = self.boot.borrow().clone();
         if let Some(mut b) = boot {
+            let (before, mode) = (b.serial, &b.mode);
+            assert!(!b.clean, "state {before} of mode {mode} says that nobody uses the volume");
             b.serial += 1;
             b.clean = true;
             state::store(cache.disk(), &b).await.map_err(disk)?;

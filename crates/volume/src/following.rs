@@ -127,6 +127,8 @@ impl Following {
             *self.moment.borrow_mut() = Rc::new(Moment { volume, ..moment });
             return;
         }
+        let (was, now) = (self.moment.borrow().newest_at.get(), moment.newest_at.get());
+        assert!(was <= now, "I2: the moment of {was:?} is over, and the next is of {now:?}");
         let old = std::mem::replace(&mut *self.moment.borrow_mut(), Rc::new(moment));
         self.ground.env.spawn("moment that is over", async move {
             let _ = old.volume.clone().close().await; // it was read only
@@ -188,6 +190,7 @@ impl Following {
     fn forget(&self, ino: u32, count: u64) {
         let mut held = self.held.borrow_mut();
         if let Some((_, n)) = held.get_mut(&ino) {
+            assert!(*n > 0, "I3: inode {ino} is held, and by nobody");
             *n = n.saturating_sub(count);
             if *n == 0 {
                 held.remove(&ino);

@@ -73,6 +73,9 @@ impl Journal {
             }
             skip = 0;
         }
+        let said: u64 = all.iter().map(|e| e.len / bs).sum();
+        let blocks: u64 = self.extents.iter().map(|e| e.len).sum();
+        assert_eq!(said, blocks.saturating_sub(1), "G1: the log gets all blocks but the first");
         all
     }
 
@@ -81,6 +84,8 @@ impl Journal {
         let mut raw = self.raw.clone();
         jsb::set_incompat(&mut raw, self.superblock.incompat | incompat::REDO);
         jsb::set_tail(&mut raw, self.superblock.first, self.superblock.sequence);
+        let said = JournalSuperblock::decode(&raw).is_ok_and(|s| s.incompat & incompat::REDO != 0);
+        assert!(said, "G1: the guard of a log does not say that there is one");
         raw
     }
 
@@ -91,6 +96,11 @@ impl Journal {
         let mut raw = self.raw.clone();
         jsb::set_tail(&mut raw, 0, next);
         jsb::set_incompat(&mut raw, self.superblock.incompat & !incompat::REDO);
+        let is_empty = |s: JournalSuperblock| {
+            s.start == 0 && s.sequence == next && s.incompat & incompat::REDO == 0
+        };
+        let said = JournalSuperblock::decode(&raw).is_ok_and(is_empty);
+        assert!(said, "G3: a journal that is given up is not an empty one, with {next} to come");
         raw
     }
 

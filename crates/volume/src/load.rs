@@ -19,6 +19,8 @@ use cache::{Cache, CacheOptions};
 use check::ReadBlocks;
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
+use format::ext::features::incompat;
+use integrity::invariant;
 use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -80,9 +82,7 @@ pub(crate) async fn load(
             // There, the store knows how it was left, and the volume is always whole.
             ext.mark_open(journaled, now).await.map_err(text)?;
         }
-        if let Some(log) = &private {
-            log.guard().await.map_err(text)?;
-        }
+        guard(private.as_ref(), &ext, &options).await?;
         cache.start();
     }
     stop_when_lost(&place, &ext);
@@ -109,6 +109,14 @@ pub(crate) async fn load(
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
     Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
+}
+
+/// Guards the log, if there is one, of a volume that says by now that it needs recovery.
+async fn guard(log: Option<&PrivateLog>, ext: &Ext, o: &OpenOptions) -> Result<(), String> {
+    let Some(log) = log else { return Ok(()) };
+    let flagged = ext.superblock().has_incompat(incompat::RECOVER);
+    invariant!(o.plant, flagged, "G1: the guard of a log comes before the flag");
+    log.guard().await.map_err(text)
 }
 
 async fn reclaim_orphans(ufs: &Ufs<Ext>) -> Result<(), String> {

@@ -121,7 +121,8 @@ impl Place {
         for (id, label) in &*shared.members.borrow() {
             log.client(*id, label)?;
         }
-        *shared.log.borrow_mut() = Some(log.clone());
+        let other = shared.log.replace(Some(log.clone()));
+        assert!(other.is_none(), "G1: a log is opened that another volume has open");
         Ok(log)
     }
 

@@ -154,6 +154,8 @@ async fn recover_claimed(
     let decision = found.layout.decide(at, options).await?;
     decision.allowed()?;
     let did = found.layout.recover(at, options).await?;
+    let still = !options.read_only || did == Recovered::default();
+    assert!(still, "a volume that is only to be read was recovered: {did:?}");
     if did != Recovered::default() {
         options.watch.iter().for_each(|w| w.done(&did));
     }

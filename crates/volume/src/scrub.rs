@@ -96,7 +96,7 @@ impl Scrubber {
         let me = self.clone();
         self.ufs.store().env().spawn("scrub", async move {
             me.pass().await;
-            me.running.set(false);
+            assert!(me.running.replace(false), "two passes look at one volume");
             me.changed.wake_all();
         });
     }
@@ -120,6 +120,8 @@ impl Scrubber {
         match self.ufs.scrub(&self.pace).await {
             Ok(Pass::Done(left)) => {
                 let (blocks, inodes, mended) = self.given();
+                let more = blocks >= before.0 && inodes >= before.1 && mended >= before.2;
+                assert!(more, "a pass takes back what others gave: {before:?}, now {blocks}");
                 tracing::info!(
                     "checked while in use: {} blocks and {} inodes given back, {} counts and names \
                      mended, {left} things left to cairn fsck --repair",

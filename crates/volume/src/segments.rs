@@ -317,6 +317,9 @@ pub async fn make_on_segments(
     let opened = opened.map_err(VolumeError)?;
     let options = MkfsOptions { size_bytes: opened.size_bytes(), ..volume.clone() };
     let plan = Plan::new(&options).map_err(|e| VolumeError(e.to_string()))?;
+    let (wanted, has) = (plan.geometry().blocks, opened.size_bytes());
+    let fits = wanted * plan.geometry().block_bytes as u64 <= has;
+    assert!(fits, "a volume of {wanted} blocks in a store of {has} bytes");
     fill(&opened, &plan).await?;
     opened.checkpoint().await?;
     if opened.room() == Some(0) {
@@ -355,6 +358,8 @@ pub async fn copy_out(
             let memory = (0..blocks).map(|_| Block::zeroed(lfs::BLOCK_BYTES)).collect();
             let byte = at * lfs::BLOCK_BYTES as u64;
             let read = store.read(byte, memory).await.map_err(text)?;
+            let n = read.len() as u64;
+            assert_eq!(n, blocks, "the disk fills the blocks that it was given");
             for (i, block) in (0..).zip(&read) {
                 write(byte + i * lfs::BLOCK_BYTES as u64, block.bytes())?;
             }

@@ -3,12 +3,15 @@
 
 use env::{Block, Disk, DiskError, Durability};
 use format::ext::boot::{BootState, encode};
+use format::ext::superblock::SUPERBLOCK_AT;
 use std::rc::Rc;
 
 /// Writes the state, durably, into the slot that does not hold the present one. The slot's
 /// neighbour in the same block of `unit` bytes is read and kept.
 pub(crate) async fn store(disk: &Rc<dyn Disk>, state: &BootState) -> Result<(), DiskError> {
     let (at, bytes) = encode(state);
+    let end = (at + bytes.len()) as u64;
+    assert!(end <= SUPERBLOCK_AT, "a state up to byte {end} lies over the superblock");
     let mut blocks = vec![Block::copy_of(&bytes)];
     let unit = 4096;
     if disk.size_bytes() >= unit {

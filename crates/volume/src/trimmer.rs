@@ -36,7 +36,7 @@ impl Trimmer {
         if !wanted {
             return;
         }
-        self.running.set(true);
+        assert!(!self.running.replace(true), "two tasks tell the disk of what is freed");
         let me = self.clone();
         self.ufs.store().env().spawn("trimmer", async move {
             let env = me.ufs.store().env().clone();
@@ -46,7 +46,7 @@ impl Trimmer {
                     break;
                 }
             }
-            me.running.set(false);
+            assert!(me.running.replace(false), "the trimmer ends, and was not begun");
             me.changed.wake_all();
         });
     }

@@ -162,7 +162,8 @@ impl<S: Store> Ufs<S> {
                     env.sleep(BEHIND_PAUSE).await;
                 }
             }
-            me.table.is_freeing.set(false);
+            let was = me.table.is_freeing.replace(false);
+            assert!(was, "U6: files are freed behind by two tasks");
         });
     }
 

@@ -219,6 +219,8 @@ impl<S: Store> Ufs<S> {
                 edges.push(within(end / bs, 0, end % bs));
             }
         }
+        let inside = edges.iter().all(|(_, r)| r.start < r.end && r.end as u64 <= bs);
+        assert!(inside, "U9: a hole from {offset} to {end} takes {edges:?} of blocks");
         let blocks = FileBlock(first)..FileBlock(last.max(first));
         let steps = self.store.punch_steps(&inode.h, blocks.clone(), BESIDE).await?;
         let come_to_end = steps.last().is_some_and(|s| s.to == blocks.end)

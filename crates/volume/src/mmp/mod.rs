@@ -116,6 +116,8 @@ impl Claim {
             return Err(Refused::Broken(why.into()));
         };
         let secs = update_secs(sb.mmp_interval());
+        let promised = interval_of(secs);
+        assert!(secs <= promised, "P3: renewed every {secs} s, and promised within {promised} s");
         let claim = Claim {
             env: env.clone(),
             disk: disk.clone(),
@@ -123,7 +125,7 @@ impl Claim {
             block_bytes: sb.block_bytes(),
             sums: sb.sums(),
             every: Nanos::from_secs(u64::from(secs)),
-            promised: Nanos::from_secs(u64::from(interval_of(secs))),
+            promised: Nanos::from_secs(u64::from(promised)),
             ours: RefCell::new(Mmp::new(sb.sums())),
             rest: RefCell::default(),
             renewed: Cell::default(),
@@ -210,8 +212,14 @@ impl Claim {
     /// Writes the block with this number. It is ours from then on, whatever comes of the write.
     async fn write(&self, mut mmp: Mmp, seq: u32) -> Result<(), DiskError> {
         let began = (self.env.now(), self.env.wall());
+        let (before, _) = self.renewed.get();
+        assert!(before <= began.0, "P3: a number is renewed before the one before it was");
+        let known = (1..=SEQ_MAX).contains(&seq) || seq == SEQ_CLEAN || seq == SEQ_FSCK;
+        assert!(known, "P1: {seq} is no number of who uses a volume");
         mmp.set_seq(seq, self.env.wall().secs(), self.sums);
         let bytes = [&mmp.bytes()[..], &self.rest.borrow()].concat();
+        let len = bytes.len();
+        assert_eq!(len, self.block_bytes, "P2: the block is written that was read: {len} bytes");
         *self.ours.borrow_mut() = mmp;
         let at = self.at.0 * self.block_bytes as u64;
         self.disk.write(at, vec![Block::copy_of(&bytes)], Durability::Fua).await?;
@@ -267,7 +275,7 @@ impl Claim {
         if self.plant.is(NOT_RENEWED) {
             return;
         }
-        self.running.set(true);
+        assert!(!self.running.replace(true), "P2: two tasks renew one number");
         let me = self.clone();
         self.env.spawn("mmp", async move {
             while !me.stopped.get() && me.lost.borrow().is_none() {
@@ -278,7 +286,7 @@ impl Claim {
                     tracing::warn!("mmp: {e}");
                 }
             }
-            me.running.set(false);
+            assert!(me.running.replace(false), "P2: a task ends that nobody has begun");
             me.changed.wake_all();
         });
     }

@@ -12,7 +12,7 @@ use format::ext::features::incompat;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
-use format::jbd2::superblock as jsb;
+use format::jbd2::{JournalSuperblock, superblock as jsb};
 use mechanisms::JournalReplay;
 use std::rc::Rc;
 
@@ -57,6 +57,8 @@ pub(super) async fn replay(
     loop {
         written += write_back(&at.disk, &found, sb.block_bytes(), o).await?;
         let Some(next) = found.rest() else { break };
+        let last = found.blocks().last();
+        assert!(last < Some(next), "the next part begins at {next}, and {last:?} is written");
         found = part(at, journal, sb, next).await?;
     }
     at.disk.flush().await?;
@@ -121,6 +123,9 @@ async fn empty(disk: &Rc<dyn Disk>, journal: &Journal, next_tid: u32) -> Result<
     jsb::set_tail(&mut raw, 0, next_tid);
     let known = !format::jbd2::incompat::PACKED;
     jsb::set_incompat(&mut raw, journal.superblock.incompat & known);
+    let is_empty = |s: JournalSuperblock| s.start == 0 && s.sequence == next_tid;
+    let said = JournalSuperblock::decode(&raw).is_ok_and(is_empty);
+    assert!(said, "a journal that was replayed is not an empty one, with {next_tid} to come");
     let at = journal.byte_of(journal.superblock_at).expect("it was read there");
     disk.write(at, vec![Block::copy_of(&raw)], Durability::Cached).await?;
     Ok(disk.flush().await?)

@@ -28,6 +28,7 @@ use format::ext::superblock::{
 };
 use groups::NewGroups;
 use inside::Inside;
+use std::ops::Range;
 use target::Target;
 
 /// What a volume of another size would be.
@@ -117,15 +118,20 @@ impl Growth {
         sb.set_wtime(self.now_secs);
         sb.set_free_blocks(inside.free_blocks);
         sb.set_free_inodes(t.before.free_inodes() + (t.new.inodes() - t.old.inodes()));
-        let to = &mut To { device, block_bytes: t.new.block_bytes as u64 };
+        let beyond = t.old.blocks..t.new.blocks;
+        let to = &mut To { device, block_bytes: t.new.block_bytes as u64, may: beyond, step: "R1" };
         new.write(to, progress)?;
         inside.write_copies(to, &sb, true)?;
         to.flush()?; // R1
+        let (is, will) = (t.before.blocks(), sb.blocks());
+        assert!(is < will, "R5: it grows from {is} to {will} blocks");
         let mut marked = t.before.clone();
         marked.set_state(marked.state() & !STATE_VALID | STATE_ERROR);
         to.put_primary(&marked)?; // R2
+        (to.may, to.step) = (0..t.old.blocks, "R3");
         inside.write(to)?;
         to.flush()?; // R3
+        to.step = "R4";
         inside.write_copies(to, &sb, false)?;
         to.flush()?; // R4
         sb.forget_overhead();
@@ -137,10 +143,16 @@ impl Growth {
 pub(crate) struct To<'a> {
     device: &'a mut dyn Device,
     block_bytes: u64,
+    /// The blocks that this step may write.
+    may: Range<u64>,
+    step: &'static str,
 }
 
 impl To<'_> {
     fn put(&mut self, b: BlockNo, bytes: &[u8]) -> Result<(), VolumeError> {
+        let end = b.0 + bytes.len() as u64 / self.block_bytes;
+        let may = self.may.contains(&b.0) && end <= self.may.end;
+        assert!(may, "{}: blocks {b} to {end} are written, and {:?} may be", self.step, self.may);
         Ok(self.device.writer().write_at(b.0 * self.block_bytes, bytes)?)
     }
     fn flush(&mut self) -> Result<(), VolumeError> {
