@@ -343,10 +343,17 @@ impl Inner {
         freed
     }
 
-    /// Segments that the runs and the body of a checkpoint lie in.
+    /// Segments that the runs and the body of a checkpoint lie in: all of them, as a chunk may go
+    /// on from one to the next. One left out could be taken after the next opening, and the newest
+    /// checkpoint be written over.
     pub(crate) fn segments_named(&self, runs: &[Rc<Run>], body: &[Chunk]) -> BTreeSet<SegNo> {
         let places = runs.iter().flat_map(|r| r.places()).chain(body.iter().copied());
-        places.filter_map(|(p, _)| self.geometry.segment_of(p)).collect()
+        let segment = |p: Place| self.geometry.segment_of(p);
+        let ends = places.filter_map(|(p, n)| {
+            assert!(n > 0, "I7: a checkpoint has a chunk of no blocks at {p:?}");
+            Some((segment(p)?, segment(p.plus(u64::from(n) - 1))?))
+        });
+        ends.flat_map(|(first, last)| (first.0..=last.0).map(SegNo)).collect()
     }
 
     /// The runs with what is new: a run of its own, merged with those that are not much larger, so

@@ -18,3 +18,4 @@ mod snapshots;
 mod thin;
 mod totals;
 mod unreadable;
+mod wide_tables;

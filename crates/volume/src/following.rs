@@ -127,8 +127,6 @@ impl Following {
             *self.moment.borrow_mut() = Rc::new(Moment { volume, ..moment });
             return;
         }
-        let (was, now) = (self.moment.borrow().newest_at.get(), moment.newest_at.get());
-        assert!(was <= now, "I2: the moment of {was:?} is over, and the next is of {now:?}");
         let old = std::mem::replace(&mut *self.moment.borrow_mut(), Rc::new(moment));
         self.ground.env.spawn("moment that is over", async move {
             let _ = old.volume.clone().close().await; // it was read only
