@@ -33,6 +33,18 @@ struct Page {
     written: Option<(FlushEpoch, Serial)>,
 }
 
+impl Page {
+    /// Takes an image without bytes of open operations, if none is there and it would bring more
+    /// into place than what is on its way or was written: what was written twice of one serial
+    /// would, once the first is durable, ask for the log from before the entries that came since.
+    fn take_candidate(&mut self, buf: &Buf) {
+        let sent = self.in_flight.max(self.written.map(|w| w.1));
+        if self.candidate.is_none() && sent < Some(self.newest) {
+            self.candidate = Some((self.newest, buf.image()));
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct DirtyPages {
     map: IdMap<u64, Page>,
@@ -49,8 +61,8 @@ impl DirtyPages {
         let s = self.map.entry(buf.block().0).or_default();
         assert!(s.newest < serial, "I2: {serial:?} of {buf:?} ends after {:?}", s.newest);
         s.newest = serial;
-        if s.wanted && !open && s.candidate.is_none() {
-            s.candidate = Some((s.newest, buf.image()));
+        if s.wanted && !open {
+            s.take_candidate(buf);
         }
     }
 
@@ -94,8 +106,8 @@ impl DirtyPages {
             return Image::Instead(image);
         }
         s.wanted = true;
-        if !open && s.candidate.is_none() {
-            s.candidate = Some((s.newest, buf.image()));
+        if !open {
+            s.take_candidate(buf);
         }
         Image::NotYet
     }
@@ -104,8 +116,8 @@ impl DirtyPages {
     pub(super) fn want(&mut self, buf: &Buf, open: bool) {
         let Some(s) = self.map.get_mut(&buf.block().0) else { return };
         s.wanted = true;
-        if !open && s.candidate.is_none() {
-            s.candidate = Some((s.newest, buf.image()));
+        if !open {
+            s.take_candidate(buf);
         }
     }
 
@@ -156,10 +168,10 @@ impl DirtyPages {
                 }
                 continue;
             }
-            // The next entry for it lies somewhere behind the newest that is in place.
-            let before = s.rec_lsn;
-            s.rec_lsn = after(serial).or(s.rec_lsn);
-            assert!(before <= s.rec_lsn, "I4: block {block} needs more of the log than before");
+            // The next entry for it lies somewhere behind the newest that is in place, and not
+            // before what was needed until now: that may be known better (the same was in place
+            // already, and then came a later entry).
+            s.rec_lsn = s.rec_lsn.max(after(serial));
             if let Some(rec_lsn) = s.rec_lsn {
                 self.by_rec_lsn.insert((rec_lsn, block));
             }
