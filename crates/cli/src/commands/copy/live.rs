@@ -86,15 +86,21 @@ impl<'a> Live<'a> {
                     break;
                 }
             }
+            match self.step(&format!("freeze/{}", hold.as_millis())) {
+                Ok(()) => (),
+                Err(why) if tried == TRIES => return Err(why),
+                Err(_) => continue, // it does not come to rest: with less left, perhaps
+            }
+            // What there was to write was written before anybody had to wait: only now they do.
             let begun = Instant::now();
-            self.step(&format!("freeze/{}", hold.as_millis()))?;
             let last = self.until_still(left, source, target, begun + hold);
             // Whatever went wrong: others wait.
             let thawed = self.step("thaw");
-            left = last?;
+            let (more, is_still) = last?;
+            left = more;
             let held = begun.elapsed();
             match thawed {
-                Ok(_) if left.ranges.is_empty() => return Ok(Rounds { rounds, held }),
+                Ok(_) if is_still => return Ok(Rounds { rounds, held }),
                 Err(why) if tried == TRIES => return Err(why),
                 _ => (),
             }
@@ -108,24 +114,27 @@ impl<'a> Live<'a> {
     }
 
     /// Copies what is left, until there is nothing that was written meanwhile. Returns what was not
-    /// copied in time.
+    /// copied in time, and whether the server has said since it holds changes back that there is
+    /// nothing: what it wrote to come to rest, nobody has copied yet.
     fn until_still(
         &mut self,
         mut left: Changed,
         source: &Source,
         target: &mut Target,
         until: Instant,
-    ) -> Result<Changed, Failure> {
+    ) -> Result<(Changed, bool), Failure> {
         loop {
-            if Instant::now() >= until {
-                return Ok(left);
-            }
             self.copy(&left, source, target)?;
             left = self.changed()?;
             // A write that is under way now may have been read half.
-            let was_still = left.ranges.is_empty() && left.writing == 0;
-            if was_still && self.changed()?.ranges.is_empty() {
-                return Ok(left);
+            if left.ranges.is_empty() && left.writing == 0 {
+                left = self.changed()?;
+                if left.ranges.is_empty() {
+                    return Ok((left, true));
+                }
+            }
+            if Instant::now() >= until {
+                return Ok((left, false));
             }
         }
     }
