@@ -32,6 +32,8 @@ pub(crate) enum Shape {
     Offset,
     Statx,
     Ioctl,
+    /// This inode's flags are other ones.
+    FlagsSet(u32),
     Xflags,
     /// An inode's generation.
     Version,
@@ -336,7 +338,7 @@ impl Parts<'_> {
             }
             (SET_FLAGS, Some(value)) => {
                 let flags = u32::from_le_bytes(*value);
-                Decoded::Ask(Shape::Ioctl, self.call(Request::SetFlags { ino, flags }))
+                Decoded::Ask(Shape::FlagsSet(ino), self.call(Request::SetFlags { ino, flags }))
             }
             _ => Decoded::Now(ENOTTY),
         }

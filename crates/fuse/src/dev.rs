@@ -233,6 +233,7 @@ impl Front for Clones {
         let Pending { unique, opcode, shape, clone, arrived } =
             entry.expect("a call is answered once");
         let failed = answer.result.is_err();
+        self.shared.changes_attributes(shape);
         thread_local! {
             static OUT: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; ROOM]);
         }

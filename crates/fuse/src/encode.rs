@@ -75,7 +75,7 @@ pub(crate) fn encode(
             w.zeros(16);
             [from, bytes, min_bytes].into_iter().for_each(|n| w.u64(n));
         }
-        (Shape::Ioctl, Reply::Done) => w.zeros(16),
+        (Shape::Ioctl | Shape::FlagsSet(_), Reply::Done) => w.zeros(16),
         (Shape::Label, Reply::Bytes(text)) => label(&mut w, &text),
         (Shape::Version, Reply::Attr(a)) => version(&mut w, &a),
         (Shape::Xflags, Reply::Flags(flags)) => {

@@ -2,6 +2,7 @@
 //! dialect that was agreed on, and which of mount(8)'s options hold at present.
 
 use crate::cache_policy::CachePolicy;
+use crate::decode::Shape;
 use crate::init::Dialect;
 use crate::options::Options;
 use crate::wire::op;
@@ -63,11 +64,26 @@ impl Shared {
     /// The kernel sends what it holds back of a file, and keeps none of its pages after that:
     /// not from a thread that answers requests.
     pub(crate) fn have_pages_sent(&self, ino: u32) {
-        const OUT_OF_DATE: i32 = 2; // FUSE_NOTIFY_INVAL_INODE, from the offset on to the end
+        self.out_of_date(ino, 0);
+    }
+
+    /// An inode has changed by a request whose answer has no attributes: those that the kernel keeps
+    /// are asked for again. That waits for nothing.
+    pub(crate) fn changes_attributes(&self, shape: Shape) {
+        if let Shape::FlagsSet(ino) = shape {
+            self.out_of_date(ino, -1);
+        }
+    }
+
+    /// What the kernel keeps of the inode, attributes and pages from byte `from` on, is out of date;
+    /// below 0: no pages.
+    fn out_of_date(&self, ino: u32, from: i64) {
+        const INVAL_INODE: i32 = 2; // FUSE_NOTIFY_INVAL_INODE: inode, offset, length
         let mut what = [0; 24];
         what[..8].copy_from_slice(&u64::from(ino).to_ne_bytes());
+        what[8..16].copy_from_slice(&from.to_ne_bytes());
         if let Some(dev) = self.dev.get() {
-            crate::dev::notify(dev, OUT_OF_DATE, &what);
+            crate::dev::notify(dev, INVAL_INODE, &what);
         }
     }
 

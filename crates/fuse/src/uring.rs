@@ -150,6 +150,7 @@ impl Front for Queues {
         let (shape, arrived) = slot.take_asked();
         let opcode = Head::decode(slot.head()).opcode;
         let failed = answer.result.is_err();
+        self.shared.changes_attributes(shape);
         let result = encode(shape, answer, self.shared.policy, slot.payload());
         slot.finish(result);
         self.commit(queue, entry);

@@ -113,9 +113,12 @@ impl Undo {
     /// Has it a bit in common with the other?
     pub fn meets(&self, other: &Undo) -> bool {
         let meet = self.pieces.iter().any(|a| other.pieces.iter().any(|b| pieces_meet(a, b)));
-        let (a, b) = (self.span(), other.span());
+        let spans_meet = || {
+            let (a, b) = (self.span(), other.span());
+            a.start < b.end && b.start < a.end
+        };
         // Whoever has many to compare looks at their spans first.
-        debug_assert!(!meet || a.start < b.end && b.start < a.end, "{a:?} meets {b:?}");
+        debug_assert!(!meet || spans_meet(), "{self:?} meets {other:?}");
         meet
     }
 

@@ -16,8 +16,13 @@ const SHOWN: u32 = 0x705b_dfff;
 /// secure removal, undelete, compress, sync, immutable, append, no dump, no access times, journaled
 /// contents, no tail, synchronous directory, top of a hierarchy.
 const SETTABLE: u32 = 0x0003_c0ff;
-/// Those that keep others off, which only root may change.
+/// Those that keep others off.
 const BINDING: u32 = FLAG_IMMUTABLE | FLAG_APPEND;
+/// Those that only root may change: these, and that contents are journaled, as they are at a cost
+/// for all when Linux mounts the volume.
+const OF_ROOT: u32 = BINDING | 0x4000;
+/// Those that only a directory has: synchronous changes, the top of a hierarchy.
+const OF_DIRECTORIES: u32 = 0x1_0000 | 0x2_0000;
 
 impl<S: Store> Ufs<S> {
     pub(super) async fn flags(&self, ino: u32) -> Done {
@@ -30,11 +35,16 @@ impl<S: Store> Ufs<S> {
         let locks = self.lock(&[&inode]).await?;
         let old = inode.with(|i| i.flags());
         let changed = (old & SHOWN) ^ (flags & SHOWN);
-        if changed & !SETTABLE != 0 {
+        let misplaced = if inode.is_dir() { 0 } else { OF_DIRECTORIES };
+        if changed & !SETTABLE != 0 || flags & misplaced != 0 {
             return Err(FsError::NotSupported);
         }
         self.permit_owner(ctx, &inode)?;
-        if changed & BINDING != 0 && ctx.cred.uid != 0 {
+        if changed & OF_ROOT != 0 && ctx.cred.uid != 0 {
+            return Err(FsError::Perm);
+        }
+        // Nor do the flags of what stays immutable change.
+        if old & flags & FLAG_IMMUTABLE != 0 && changed != 0 {
             return Err(FsError::Perm);
         }
         self.store.writable()?;

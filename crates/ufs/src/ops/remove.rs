@@ -126,15 +126,19 @@ impl<S: Store> Ufs<S> {
     /// Is the file, whose last name goes, freed behind? One whose map has blocks that may have to
     /// be read first.
     fn is_freed_behind(&self, file: &Inode) -> bool {
-        let named_by_inode = map::DIRECT * self.store.limits().block_bytes as u64;
-        let is_long = file.size() > named_by_inode;
-        is_long && !self.table.is_held(file.ino()) && self.frees_behind()
+        self.is_long(file) && !self.table.is_held(file.ino()) && self.frees_behind()
+    }
+
+    fn is_long(&self, file: &Inode) -> bool {
+        file.size() > map::DIRECT * self.store.limits().block_bytes as u64
     }
 
     /// Nobody holds the file without names any more. One of which the disk has seen nothing is
-    /// freed at once: made and removed unseen, it may cost no write at all.
+    /// freed at once: made and removed unseen, it may cost no write at all; and so is one whose
+    /// map need not be read, where freeing writes nothing by itself.
     pub(super) async fn let_go(&self, file: &Rc<Inode>) -> Result<(), FsError> {
-        if self.frees_behind() && !self.store.is_unseen(file.ino()) {
+        let costs = self.is_long(file) || self.store.guarantees().names_durable;
+        if costs && self.frees_behind() && !self.store.is_unseen(file.ino()) {
             self.free_behind(file);
             return Ok(());
         }
