@@ -67,16 +67,16 @@ impl Shared {
         self.out_of_date(ino, 0);
     }
 
-    /// An inode has changed by a request whose answer has no attributes: those that the kernel keeps
-    /// are asked for again. That waits for nothing.
+    /// An inode has changed by a request whose answer has no attributes: the kernel asks anew for
+    /// those that it keeps. That waits for nothing.
     pub(crate) fn changes_attributes(&self, shape: Shape) {
         if let Shape::FlagsSet(ino) = shape {
             self.out_of_date(ino, -1);
         }
     }
 
-    /// What the kernel keeps of the inode, attributes and pages from byte `from` on, is out of date;
-    /// below 0: no pages.
+    /// What the kernel keeps of the inode, attributes and pages from byte `from` on (below 0: no
+    /// pages), is out of date.
     fn out_of_date(&self, ino: u32, from: i64) {
         const INVAL_INODE: i32 = 2; // FUSE_NOTIFY_INVAL_INODE: inode, offset, length
         let mut what = [0; 24];
