@@ -294,7 +294,9 @@ impl Ext {
                 return Err(bad(format!("an extent of {} blocks at {}", m.len, m.start)));
             }
             into.add(m.start, u64::from(m.len));
-            into.end = into.end.max(m.end());
+            if !m.unwritten {
+                into.end = into.end.max(m.end());
+            }
         }
         Ok(())
     }

@@ -16,4 +16,5 @@ mod lists;
 mod open_waits;
 mod policy;
 mod trim;
+mod uncut;
 mod values;

@@ -1,13 +1,14 @@
 //! The second part of a pass: names that lead nowhere go, inodes without names are given back, and
 //! counts follow. Each is looked at again under the inode's lock, because operations went on.
 
+use super::survey::is_uncut;
 use super::{Halt, Scrub, Step};
 use crate::inode::Inode;
 use crate::store::{InodeHandle, Scrubbed};
 use check::live::Tally;
 use env::sync::LockGuard;
 use format::ext::inode::in_use;
-use format::{BlockNo, Extent, Ino, ROOT_INO};
+use format::{BlockNo, Extent, FileBlock, Ino, ROOT_INO};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::FsError;
@@ -37,6 +38,9 @@ impl<S: Scrubbed> Scrub<'_, S> {
         }
         for dir in self.overlong.take() {
             done |= self.cut_tail(dir).await?;
+        }
+        for file in self.uncut.take() {
+            done |= self.cut_file(file).await?;
         }
         for (dir, child) in mend.extra {
             if self.drop_name(dir, Some(child)).await? {
@@ -118,6 +122,24 @@ impl<S: Scrubbed> Scrub<'_, S> {
         let did = self.ufs.cut_tail(&dir).await?;
         Tally::add(&self.watch.tally.mended, u64::from(did));
         Ok(did)
+    }
+
+    /// What a file has beyond its end goes.
+    async fn cut_file(&self, ino: Ino) -> Step<bool> {
+        let Some((file, locks)) = self.locked(ino).await? else { return Ok(false) };
+        let (store, bs) = (&self.ufs.store, self.ufs.store.limits().block_bytes as u64);
+        if !is_uncut(&file, store.holding(&file.h).await?.end * bs, bs) {
+            return Ok(false);
+        }
+        let mut txn = store.begin(Credits::to_free(48)).await?;
+        let end = FileBlock(file.size().div_ceil(bs));
+        if let Err(e) = store.truncate(&mut txn, &file.h, end).await {
+            return Ok(self.ufs.abandon(txn, locks, e).await?);
+        }
+        store.end(txn).await?;
+        tracing::info!("inode {ino} had contents beyond its end");
+        Tally::add(&self.watch.tally.mended, 1);
+        Ok(true)
     }
 
     /// Makes ".." of a directory name the parent that names it.

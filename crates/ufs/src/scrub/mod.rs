@@ -54,6 +54,8 @@ struct Scrub<'a, S: Scrubbed> {
     left: RefCell<BTreeSet<Ino>>,
     /// Directories with blocks beyond their ends.
     overlong: RefCell<Vec<Ino>>,
+    /// Files with contents beyond their ends, as a cut leaves that has met a read error.
+    uncut: RefCell<Vec<Ino>>,
     /// Inodes that do not count the blocks they hold.
     miscounted: RefCell<Vec<Ino>>,
 }
@@ -93,8 +95,8 @@ impl<S: Scrubbed> Ufs<S> {
     ) -> Result<Pass, FsError> {
         let Some(watch) = self.store.watch() else { return Err(FsError::NotSupported) };
         let (rested, left) = (Cell::new(self.store.env().now()), RefCell::default());
-        let (overlong, miscounted) = (RefCell::default(), RefCell::default());
-        let pass = Scrub { ufs: self, watch, pace, rested, left, overlong, miscounted };
+        let (overlong, uncut, miscounted) = Default::default();
+        let pass = Scrub { ufs: self, watch, pace, rested, left, overlong, uncut, miscounted };
         let ended = match candidates {
             None => pass.run().await,
             Some(c) => pass.run_over(c).await,

@@ -15,7 +15,7 @@ pub struct Holding {
     pub attributes: Option<BlockNo>,
     /// How many blocks more it holds than it counts.
     pub uncounted: i64,
-    /// One more than the last block of the file that is mapped.
+    /// One more than the last block of the file that is mapped, and not only allocated ahead.
     pub end: u64,
 }
 
