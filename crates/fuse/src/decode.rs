@@ -32,8 +32,8 @@ pub(crate) enum Shape {
     Offset,
     Statx,
     Ioctl,
-    /// This inode's flags are other ones.
-    FlagsSet(u32),
+    /// The flags of this inode, by the kernel's number, are other ones.
+    FlagsSet(u64),
     Xflags,
     /// An inode's generation.
     Version,
@@ -338,7 +338,8 @@ impl Parts<'_> {
             }
             (SET_FLAGS, Some(value)) => {
                 let flags = u32::from_le_bytes(*value);
-                Decoded::Ask(Shape::FlagsSet(ino), self.call(Request::SetFlags { ino, flags }))
+                let shape = Shape::FlagsSet(self.head.node);
+                Decoded::Ask(shape, self.call(Request::SetFlags { ino, flags }))
             }
             _ => Decoded::Now(ENOTTY),
         }

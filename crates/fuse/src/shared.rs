@@ -64,23 +64,23 @@ impl Shared {
     /// The kernel sends what it holds back of a file, and keeps none of its pages after that:
     /// not from a thread that answers requests.
     pub(crate) fn have_pages_sent(&self, ino: u32) {
-        self.out_of_date(ino, 0);
+        self.out_of_date(u64::from(ino), 0);
     }
 
     /// An inode has changed by a request whose answer has no attributes: the kernel asks anew for
     /// those that it keeps. That waits for nothing.
     pub(crate) fn changes_attributes(&self, shape: Shape) {
-        if let Shape::FlagsSet(ino) = shape {
-            self.out_of_date(ino, -1);
+        if let Shape::FlagsSet(node) = shape {
+            self.out_of_date(node, -1);
         }
     }
 
     /// What the kernel keeps of the inode, attributes and pages from byte `from` on (below 0: no
     /// pages), is out of date.
-    fn out_of_date(&self, ino: u32, from: i64) {
+    fn out_of_date(&self, node: u64, from: i64) {
         const INVAL_INODE: i32 = 2; // FUSE_NOTIFY_INVAL_INODE: inode, offset, length
         let mut what = [0; 24];
-        what[..8].copy_from_slice(&u64::from(ino).to_ne_bytes());
+        what[..8].copy_from_slice(&node.to_ne_bytes());
         what[8..16].copy_from_slice(&from.to_ne_bytes());
         if let Some(dev) = self.dev.get() {
             crate::dev::notify(dev, INVAL_INODE, &what);

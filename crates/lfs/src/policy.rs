@@ -306,8 +306,6 @@ impl Planner {
 
     /// What the next pass is to do.
     pub fn plan(&mut self, mut victims: Vec<Candidate>, limits: &Limits) -> Plan {
-        let full = victims.iter().find(|c| c.live > c.blocks);
-        assert!(full.is_none(), "I10: more lives in {full:?} than it has blocks");
         let adapts = self.policy == Policy::Adaptive;
         let policy = if adapts { self.choice.order() } else { self.policy };
         let of = |f: fn(&Candidate) -> u32| victims.iter().map(|c| f64::from(f(c))).sum::<f64>();

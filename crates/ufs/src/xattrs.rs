@@ -207,16 +207,25 @@ impl<S: Store> Ufs<S> {
         new.set_mode(mode);
         uid.into_iter().for_each(|u| new.set_uid(u));
         gid.into_iter().for_each(|g| new.set_gid(g));
-        // Who unpacks an archive sets what is set already. Nothing is told of that: what an older
-        // operation has set of it and is not durable stays that one's, all of it.
-        let is_set = |at: &Range<usize>| h.with(|raw| raw[at.clone()] == slot[at.clone()]);
-        if from == to && OWNER_BYTES.iter().all(is_set) {
-            return;
-        }
         let change = beside_pointer(h, from, to, Change::Owner(h.ino));
         for at in OWNER_BYTES {
             h.edit_all(txn, at.clone(), change, |b| b.copy_from_slice(&slot[at]));
         }
+    }
+
+    /// Has the inode this owner and mode already, as far as they are given? Who unpacks an archive
+    /// sets most of them twice, and nothing need be told of that: what an older operation has set
+    /// and is not durable stays that one's. (Who waits until it is durable tells it again.)
+    pub(crate) fn has_owner(
+        h: &InodeHandle,
+        mode: u16,
+        (uid, gid): (Option<u32>, Option<u32>),
+    ) -> bool {
+        h.with(|raw| {
+            let i = InodeRef(raw);
+            let same = |new: Option<u32>, old: u32| new.is_none_or(|n| n == old);
+            i.mode() == mode && same(uid, i.uid()) && same(gid, i.gid())
+        })
     }
 
     /// Writes these into the inode, whose block of attributes was `from` and is `to`. An attribute

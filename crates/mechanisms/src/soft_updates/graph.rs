@@ -350,11 +350,6 @@ impl Graph {
         self.operations.iter().any(|(_, op)| !op.ended)
     }
 
-    /// Is the node durable, or of an operation that has ended?
-    pub(super) fn may_be_forced(&self, id: NodeId) -> bool {
-        !self.has(id) || self.is_ended(id)
-    }
-
     /// What has to be durable before what the operation has freed may be reused.
     pub(super) fn before_release(&self, txn: u64) -> Vec<NodeId> {
         let Some(op) = self.operations.get(txn) else { return Vec::new() };

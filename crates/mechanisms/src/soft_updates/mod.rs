@@ -119,8 +119,10 @@ pub(crate) struct SoftUpdates {
     intents: Option<Intents>,
     /// Those who make something durable (shared.rs).
     waiting: Waiting,
-    /// An operation has ended.
+    /// An operation has ended, or a wave has changed something.
     ended: Notify,
+    /// How many operations have ended.
+    ends: Cell<u64>,
     /// Held by whoever makes room for all who find none.
     room_turn: Lock,
     /// How many operations have been released.
@@ -180,6 +182,7 @@ impl SoftUpdates {
             intents: recipe.intents.as_ref().map(|r| Intents::new(r, plant)),
             waiting: Waiting::default(),
             ended: Notify::default(),
+            ends: Cell::new(0),
             room_turn: Lock::default(),
             retired: Cell::new(0),
             syncs: Cell::new(0),
@@ -490,6 +493,7 @@ impl Integrity for SoftUpdates {
                 self.busy.borrow_mut().release(txn.id);
             }
             self.retire();
+            self.ends.set(self.ends.get() + 1);
             self.ended.wake_all();
             let mut trace = Trace::default();
             for e in &txn.edits {

@@ -95,6 +95,12 @@ impl SoftUpdates {
         self.try_durable(wanted, plain, OnOpen::Wait).await.map(drop)
     }
 
+    /// Changes whenever a wave may do more than the one before: an operation may have ended while
+    /// that was on its way.
+    fn progress(&self) -> ((usize, u64, u64), u64) {
+        (self.graph.borrow().progress(), self.ends.get())
+    }
+
     /// A wave has changed nothing, and there were `idle` such before it. If an operation has not
     /// ended, what is wanted hangs on that, and its end is waited for: it may be in the middle of a
     /// slow read, and no wave hastens that. False: that is not waited for.
@@ -136,18 +142,20 @@ impl SoftUpdates {
                 self.waiting.wait().await;
                 continue;
             };
-            let before = (wanted.len(), self.graph.borrow().progress());
+            let before = (wanted.len(), self.progress());
             let next = self.graph.borrow().next_blocks(&all);
             let led = self.wave(next, &plain).await;
             if led.is_ok() || self.plant.is("failed-wave-serves") {
                 self.waiting.end();
             } else {
                 self.waiting.give_up(plain, self.plant);
+                self.ended.wake_all(); // they hear of the failure
             }
             led?;
             wanted.retain(|id| self.graph.borrow().has(*id));
-            if before != (wanted.len(), self.graph.borrow().progress()) {
+            if before != (wanted.len(), self.progress()) {
                 idle = 0;
+                self.ended.wake_all();
             } else if !self.is_worth_another(&mut idle, on_open).await {
                 return Ok(false);
             }
@@ -234,7 +242,7 @@ impl SoftUpdates {
             let waits = ended.map(|txn| (txn, graph.before_release(txn)));
             // What waits for an operation that is open cannot be forced.
             let whole = |w: &(u64, Vec<NodeId>)| {
-                w.1.iter().any(|id| graph.has(*id)) && w.1.iter().all(|id| graph.may_be_forced(*id))
+                w.1.iter().any(|id| graph.has(*id)) && !graph.hangs_on_open(&w.1)
             };
             waits.filter(whole).take(OLDEST).collect()
         };
@@ -258,15 +266,16 @@ impl SoftUpdates {
         let last = self.next_txn.get() - 1;
         let mut idle = 0;
         loop {
-            let before = self.graph.borrow().progress();
+            let before = self.progress();
             self.keep_all_freed();
             self.wave(self.cache.dirty_all(), &[]).await?;
             let left = self.graph.borrow().oldest_ended().is_some_and(|txn| txn <= last);
             if !left || self.plant.is("sync-skips-flush") {
                 break;
             }
-            if before != self.graph.borrow().progress() {
+            if before != self.progress() {
                 idle = 0;
+                self.ended.wake_all();
             } else {
                 self.is_worth_another(&mut idle, OnOpen::Wait).await;
             }

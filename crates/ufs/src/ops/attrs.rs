@@ -114,7 +114,10 @@ impl<S: Store> Ufs<S> {
                 SetTime::To(t) => (t.sec, t.nsec),
             }
         };
-        if mode != attr.mode || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+        let sets =
+            mode != attr.mode || set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+        let moved = pointer.0 != pointer.1;
+        if sets && (moved || !Self::has_owner(&inode.h, mode as u16, (set.uid, set.gid))) {
             Self::put_owner(txn, &inode.h, (mode as u16, set.uid, set.gid), pointer);
         }
         inode.h.edit(txn, Change::Attr(inode.ino()), |raw| {

@@ -128,7 +128,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     async fn cut_file(&self, ino: Ino) -> Step<bool> {
         let Some((file, locks)) = self.locked(ino).await? else { return Ok(false) };
         let (store, bs) = (&self.ufs.store, self.ufs.store.limits().block_bytes as u64);
-        if !is_uncut(&file, store.holding(&file.h).await?.end * bs, bs) {
+        if !is_uncut(&file, store.holding(&file.h).await?.end, bs) {
             return Ok(false);
         }
         let mut txn = store.begin(Credits::to_free(48)).await?;

@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use vfs::FsError;
 
-/// Has a file contents up to byte `mapped` that lie in whole blocks beyond its end? If it became
-/// longer again, they would be seen.
+/// Has a file contents in blocks up to `mapped` that lie beyond its end? If it became longer again,
+/// they would be seen.
 pub(super) fn is_uncut(file: &Inode, mapped: u64, bs: u64) -> bool {
-    file.with(|i| i.is_file()) && mapped > file.size().next_multiple_of(bs)
+    file.with(|i| i.is_file()) && mapped > file.size().div_ceil(bs)
 }
 
 impl<S: Scrubbed> Scrub<'_, S> {
@@ -95,10 +95,12 @@ impl<S: Scrubbed> Scrub<'_, S> {
         if inode.as_ref().is_some_and(grows) {
             self.overlong.borrow_mut().push(ino);
             self.miscounted.borrow_mut().push(ino);
-        } else if inode.as_ref().is_some_and(|i| is_uncut(i, holding.end * bs, bs)) {
-            self.uncut.borrow_mut().push(ino);
         } else if holding.uncounted != 0 && !store.is_own(ino) {
             self.miscounted.borrow_mut().push(ino);
+        }
+        let uncut = inode.as_ref().is_some_and(|i| is_uncut(i, holding.end, bs));
+        if uncut && !store.is_own(ino) {
+            self.uncut.borrow_mut().push(ino);
         }
         Ok(())
     }

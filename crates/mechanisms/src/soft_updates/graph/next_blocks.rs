@@ -46,6 +46,28 @@ impl Graph {
         blocks.into_values().collect()
     }
 
+    /// Do these wait for an operation that has not ended, or stand on one, by whatever way?
+    pub(in super::super) fn hangs_on_open(&self, wanted: &[NodeId]) -> bool {
+        let (mut seen, mut todo) = (BTreeSet::new(), wanted.to_vec());
+        while let Some(id) = todo.pop() {
+            let Some(n) = self.nodes.get(id).filter(|n| n.is_pending()) else { continue };
+            if !self.is_ended(id) {
+                return true;
+            }
+            if !seen.insert(id) {
+                continue;
+            }
+            todo.extend(n.after.iter().chain(&n.under));
+            let (op, mask) = (&self.operations[n.txn], needs(n.step));
+            if op.waits_for(mask) {
+                let is_below =
+                    |id: &&NodeId| self.nodes.get(**id).is_some_and(|m| mask & (1 << m.step) != 0);
+                todo.extend(op.nodes.iter().filter(is_below));
+            }
+        }
+        false
+    }
+
     /// The contents of the operation that have yet to be written, or are on their way.
     fn unwritten(&self, op: &Operation) -> impl Iterator<Item = (BlockNo, Buf)> {
         let buf = |b| Some((b, self.contents.unwritten_of(b)?.clone()));
