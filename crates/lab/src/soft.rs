@@ -348,6 +348,13 @@ impl Histories {
             let attribute = Some((LINGERS_WITH, *value));
             self.attributes.entry(id).or_default().insert(attribute);
         }
+        // Made longer without a name, by zeros, where the mode refused what had made it longer.
+        if let Act::Vanish(p, size) = act
+            && let Ok(id) = m.find(p)
+        {
+            let known = self.sizes.entry(id).or_default();
+            *known = (*known).max(*size);
+        }
         if let Act::Emerge(p, len, value) = act {
             let mut then = m.clone();
             if then.apply(act).is_ok()
