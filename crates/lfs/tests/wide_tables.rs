@@ -3,29 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::common::{Op, perform};
-use env::{Disk, Env};
-use lfs::{FormatOptions, OpenOptions, Store};
-use sim::{Image, World, block_on};
-use std::rc::Rc;
+use crate::common::{Op, made_on, opened, perform};
+use env::Disk;
+use lfs::Store;
+use sim::{World, block_on};
 
 const DISK: u64 = 400 << 20;
 const TABLE: usize = 3;
-
-async fn formatted(disk: &Rc<dyn Disk>) {
-    let options = FormatOptions {
-        uuid: [7; 16],
-        segment_bytes: Some(32 << 10),
-        virtual_bytes: None,
-        heads: None,
-        disk: None,
-    };
-    lfs::format(disk, &options).await.unwrap();
-}
-
-async fn opened(env: &Env, disk: &Rc<dyn Disk>) -> Store {
-    Store::open(env.clone(), disk.clone(), OpenOptions::default()).await.unwrap()
-}
 
 /// Block `v` for each of `blocks`, each once more.
 async fn write(store: &Store, blocks: std::ops::Range<u64>, tag: u64) {
@@ -37,9 +21,8 @@ async fn write(store: &Store, blocks: std::ops::Range<u64>, tag: u64) {
 
 #[test]
 fn checkpoints_keep_no_more_segments_than_the_newest_two_need() {
-    block_on(&mut World::new(Image::new(DISK)), async move |env, disk| {
-        formatted(&disk).await;
-        let store = opened(&env, &disk).await;
+    block_on(&mut World::new(made_on(DISK, None).0), async move |env, disk| {
+        let store = opened(env, disk, None).await.unwrap();
         for n in 0..60 {
             write(&store, n..n + 3, 1).await;
             store.checkpoint().await.unwrap();

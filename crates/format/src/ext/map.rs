@@ -63,12 +63,17 @@ pub fn blocks_max(per_block: u64) -> u64 {
 /// its 5.19, and a file that it made up to there must be writable here.
 pub fn file_bytes_max(block_bytes: usize, huge_files: bool) -> u64 {
     let per_block = block_bytes as u64 / 4;
-    let countable = u64::from(u32::MAX) / (block_bytes as u64 / 512);
+    let countable = countable_blocks(block_bytes);
     let most = blocks_max(per_block);
     if huge_files || most + map_blocks(most, per_block) <= countable {
         return most * block_bytes as u64;
     }
     (countable - map_blocks(countable, per_block)) * block_bytes as u64
+}
+
+/// The blocks that 32 bits of 512-byte units can count.
+fn countable_blocks(block_bytes: usize) -> u64 {
+    u64::from(u32::MAX) / (block_bytes as u64 / 512)
 }
 
 /// The blocks of pointers that a map of `blocks` blocks has, where none of them is a hole.
@@ -86,8 +91,8 @@ fn map_blocks(blocks: u64, per_block: u64) -> u64 {
 /// count: all that there are without the feature huge_file.
 pub fn countable_bytes_max(block_bytes: usize) -> u64 {
     let per_block = block_bytes as u64 / 4;
-    let countable = u64::from(u32::MAX) / (block_bytes as u64 / 512);
-    let meta = 1 + 1 + per_block + 1 + per_block + per_block * per_block;
+    let countable = countable_blocks(block_bytes);
+    let meta = map_blocks(blocks_max(per_block), per_block); // more than a tree has
     (countable - meta.min(countable / 2)) * block_bytes as u64
 }
 

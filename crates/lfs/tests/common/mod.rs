@@ -215,8 +215,12 @@ fn is_apart(plant: Option<&str>) -> bool {
 
 /// The same for this planted bug.
 pub(crate) fn made_for(plant: Option<&str>) -> (Image, u64) {
-    let mut world = World::new(Image::new(DISK));
-    let heads = is_apart(plant).then_some(6);
+    made_on(DISK, is_apart(plant).then_some(6))
+}
+
+/// An empty store on a disk of so many bytes, and its virtual blocks.
+pub(crate) fn made_on(disk_bytes: u64, heads: Option<u8>) -> (Image, u64) {
+    let mut world = World::new(Image::new(disk_bytes));
     let options = FormatOptions {
         uuid: [7; 16],
         segment_bytes: Some(SEGMENT),
