@@ -206,7 +206,10 @@ fn churn(w: &mut World, v: &Vol, rng: &mut Rng, files: &mut BTreeMap<String, Vec
                 let all = files.get_mut(&name).unwrap();
                 let from = rng.below(SIZE_MAX as u64) as usize;
                 let len = 1 + rng.below(500_000) as usize;
-                let op = SpaceOp::PunchHole;
+                let op = match rng.below(2) {
+                    0 => SpaceOp::PunchHole,
+                    _ => SpaceOp::ZeroRange { keep_size: true },
+                };
                 let r = Request::Space { ino, op, offset: from as u64, len: len as u64 };
                 w.call(v, r).unwrap();
                 let end = all.len();

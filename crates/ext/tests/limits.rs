@@ -182,3 +182,70 @@ fn attributes_are_set_together_or_not_at_all() {
     assert_eq!(text, [pattern(1, 50), vec![0; 4950]].concat());
     w.close_and_judge(v, "attributes on a full volume");
 }
+
+fn zero(w: &mut World, v: &Vol, ino: u32, offset: u64, len: u64) {
+    let op = SpaceOp::ZeroRange { keep_size: true };
+    w.call(v, Request::Space { ino, op, offset, len }).unwrap();
+}
+
+/// Its first bytes, of which a call reads a MiB at most.
+fn beginning(w: &mut World, v: &Vol, ino: u32, len: u64) -> Vec<u8> {
+    let part = |at| w.read(v, ino, at, 1 << 20).unwrap();
+    (0..len).step_by(1 << 20).flat_map(part).collect()
+}
+
+/// Who zeroes a range keeps its room: it is filled again on a volume where nothing else is free.
+#[test]
+fn what_was_zeroed_is_written_on_a_full_volume() {
+    for mode in [Mode::Async, Mode::Sync] {
+        let mut w = World::mke2fs(
+            24 << 20,
+            &["-t", "ext4", "-b", "1024", "-m", "0", "-O", "^metadata_csum"],
+        );
+        let v = w.open(mode);
+        let f = w.file(&v, ROOT, "f");
+        let (old, new) = (pattern(1, 1 << 20), pattern(2, 1 << 20));
+        w.write(&v, f, 0, &old).unwrap();
+        w.resize(&v, f, 2 << 20).unwrap();
+        let free = w.free_blocks(&v);
+        let (from, to) = (3000, 3000 + (1 << 20));
+        zero(&mut w, &v, f, from as u64, to as u64 - from as u64);
+        w.sync(&v).unwrap();
+        // What was a hole has blocks now, and what was written has as many as before.
+        let more = free - w.free_blocks(&v);
+        assert!((3..8).contains(&more), "{more} blocks more for a hole of three");
+        let mut want = old.clone();
+        want.resize(2 << 20, 0);
+        want[from..to].fill(0);
+        assert!(beginning(&mut w, &v, f, 2 << 20) == want, "{mode:?}: zeros where asked");
+        fill(&mut w, &v);
+        for at in (3072..1 << 20).step_by(1024) {
+            let wrote = w.write(&v, f, at, &new[at as usize..][..1024]);
+            assert_eq!(wrote, Ok(1024), "{mode:?}: at {at}");
+        }
+        w.close_and_judge(v, "zeroed and written");
+    }
+}
+
+/// On a full volume there are no other blocks for what is zeroed: it keeps its own.
+#[test]
+fn ranges_of_a_full_volume_are_zeroed() {
+    for mode in [Mode::Async, Mode::Sync] {
+        let mut w = World::mke2fs(
+            24 << 20,
+            &["-t", "ext4", "-b", "1024", "-m", "0", "-O", "^metadata_csum"],
+        );
+        let v = w.open(mode);
+        let all = fill(&mut w, &v);
+        let free = w.free_blocks(&v);
+        zero(&mut w, &v, all, 5000, 2 << 20);
+        assert!(w.free_blocks(&v).abs_diff(free) < 4, "it gives none back");
+        let got = beginning(&mut w, &v, all, 3 << 20);
+        assert!(got[5000..5000 + (2 << 20)].iter().all(|&b| b == 0), "{mode:?}: zeros where asked");
+        let old = pattern(9, 1 << 20);
+        let behind = 5000 + (2 << 20);
+        assert!(got[..5000] == old[..5000], "{mode:?}: and before them what was");
+        assert!(got[behind..] == old[5000..], "{mode:?}: and behind them");
+        w.close_and_judge(v, "zeroed when full");
+    }
+}

@@ -34,6 +34,8 @@ pub enum Act {
     Punch(String, u64, u64),
     /// Space for so many bytes at an offset; true: the file's length stays.
     Allocate(String, u64, u64, bool),
+    /// Zeros in the place of so many bytes at an offset; true: the file's length stays.
+    Zero(String, u64, u64, bool),
     /// So many bytes at an offset taken out, whole blocks of a file with extents.
     Collapse(String, u64, u64),
     /// So many bytes of a hole put in at an offset, the same.
@@ -128,7 +130,7 @@ impl Act {
     pub(crate) fn changed_file(&self) -> Option<&str> {
         match self {
             Act::Truncate(p, _) | Act::Vanish(p, _) | Act::Linger(p, ..) => Some(p),
-            Act::Punch(p, ..) | Act::Allocate(p, ..) => Some(p),
+            Act::Punch(p, ..) | Act::Allocate(p, ..) | Act::Zero(p, ..) => Some(p),
             Act::Collapse(p, ..) | Act::Insert(p, ..) => Some(p),
             _ => self.written().map(|w| w.0),
         }
@@ -155,6 +157,7 @@ impl Act {
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
+            | Act::Zero(p, ..)
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
@@ -187,6 +190,7 @@ impl Act {
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
+            | Act::Zero(p, ..)
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
@@ -255,6 +259,9 @@ impl Act {
                 write_of(inos[0], *offset, &payload(*byte, *offset, *len), stability)
             }
             Act::Punch(_, at, len) => space(inos[0], SpaceOp::PunchHole, *at, *len),
+            Act::Zero(_, at, len, keep_size) => {
+                space(inos[0], SpaceOp::ZeroRange { keep_size: *keep_size }, *at, *len)
+            }
             Act::Collapse(_, at, len) => shift(inos[0], Shift::Collapse, *at, *len),
             Act::Insert(_, at, len) => shift(inos[0], Shift::Insert, *at, *len),
             Act::Allocate(_, at, len, keep_size) => {

@@ -7,7 +7,7 @@ use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
 use crate::scenario::{
-    BROKEN, EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, seeds,
+    BROKEN, EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, ZEROS, seeds,
 };
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
@@ -311,7 +311,7 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let names = crate::scenarios().iter().map(|s| s.0);
     let cleans = o.setting.in_segments();
     let has = |n: &&str| {
-        (ext4 || ![EXTENTS, SPLITS, SHIFTS].contains(n))
+        (ext4 || ![EXTENTS, SPLITS, SHIFTS, ZEROS].contains(n))
             && (ext4 || !o.setting.is_prefix() || *n != GROUPS)
             && (cleans || !OF_STORES.contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)

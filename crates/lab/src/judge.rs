@@ -274,6 +274,7 @@ pub(crate) fn synced(
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
+            | Act::Zero(p, ..)
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
             | Act::Vanish(p, _)

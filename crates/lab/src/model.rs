@@ -156,6 +156,13 @@ impl Model {
                 bytes.resize(bytes.len().max(end));
                 Ok(())
             }
+            Act::Zero(p, offset, len, keep_size) => {
+                let bytes = self.file(p)?;
+                let end = if *keep_size { bytes.len() } else { bytes.len().max(offset + len) };
+                bytes.zero(*offset..offset + len);
+                bytes.resize(end);
+                Ok(())
+            }
             Act::Collapse(p, offset, len) => {
                 let bytes = self.file(p)?;
                 if offset + len >= bytes.len() {

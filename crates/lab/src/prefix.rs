@@ -348,7 +348,9 @@ impl<'a> Lane<'a> {
             return true;
         }
         // Of a hole that is long, its first steps may be there.
-        let Some(Act::Punch(p, at, len)) = self.acts.get(k) else { return false };
+        let Some(Act::Punch(p, at, len) | Act::Zero(p, at, len, _)) = self.acts.get(k) else {
+            return false;
+        };
         let about = models[k].find(p).ok() == Some(id);
         let borders = if about { borders(mode, want, (*at, *len)) } else { Vec::new() };
         borders.iter().any(|b| {
@@ -449,11 +451,16 @@ impl<'a> Lane<'a> {
                 all.push(zeros_from(end));
             }
             match act {
-                Act::Allocate(.., false) if least == 0 => all.push(zeros_from(end)),
+                Act::Allocate(.., false) | Act::Zero(.., false) if least == 0 => {
+                    all.push(zeros_from(end));
+                }
+                _ => (),
+            }
+            match act {
                 Act::Truncate(_, size) | Act::Vanish(_, size) if least == 0 => {
                     all.push(zeros_from(end.min(*size)))
                 }
-                Act::Punch(_, at, len) if least == 0 => {
+                Act::Punch(_, at, len) | Act::Zero(_, at, len, _) if least == 0 => {
                     let to = (at + len).min(end);
                     all.push(Later { from: *at, to: at.next_multiple_of(bs), byte: 0 });
                     all.push(Later { from: to - to % bs, to, byte: 0 });
@@ -474,8 +481,10 @@ type Tree<'a> = BTreeMap<&'a String, &'a Seen>;
 /// Does it change nothing but bytes that the file has, so that its length tells nothing of it?
 fn overwrites(act: &Act, model: &Model) -> bool {
     let (p, at, len) = match act {
-        Act::Punch(..) | Act::Allocate(.., true) => return true,
-        Act::Allocate(p, at, len, false) => (p.as_str(), *at, *len as usize),
+        Act::Punch(..) | Act::Allocate(.., true) | Act::Zero(.., true) => return true,
+        Act::Allocate(p, at, len, false) | Act::Zero(p, at, len, false) => {
+            (p.as_str(), *at, *len as usize)
+        }
         _ => match act.written() {
             Some((p, at, len, _)) => (p, at, len),
             None => return false,

@@ -39,6 +39,7 @@ mod tight;
 mod trims;
 mod values;
 mod wide;
+mod zeros;
 
 pub use self::{groups::GROUPS, values::VALUES};
 pub(crate) use {failing::Breaks, failing::JournalFault, scaled::script_on};
@@ -109,6 +110,8 @@ pub const EXTENTS: &str = "extents";
 pub const SPLITS: &str = "splits";
 /// The third.
 pub const SHIFTS: &str = "shifts";
+/// The fourth.
+pub(crate) const ZEROS: &str = "zeros";
 /// The scenario for volumes with `inline_data` alone.
 pub const INLINE: &str = "inline";
 /// The scenario whose files depend on how many blocks an indirect one maps.
@@ -186,6 +189,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         (GROUPS, "many small groups in hardly any memory, their descriptors read on demand"),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
         (SHIFTS, "ext4: ranges taken out of files and put in, among writes, holes and cuts"),
+        (ZEROS, "ext4: ranges zeroed, whose blocks are given back for others never written"),
         (
             INLINE,
             "inline_data: small files and directories in their inodes, and what outgrows them",
@@ -302,6 +306,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),
         SHIFTS => shifts::script(seed),
+        ZEROS => zeros::script(seed),
         GROUPS => groups::script(seed),
         INLINE => inline::script(seed),
         VALUES => values::script(seed),

@@ -18,6 +18,8 @@ const RUNS: u64 = 8;
 const STEP: u64 = 256;
 /// What a hole edits beside its blocks: the inode, and parts of blocks at its ends.
 const BESIDE: Credits = Credits::to_free(16);
+/// The same where blocks are allocated ahead in its place: [`RUNS`] of them besides.
+const BESIDE_ZEROS: Credits = Credits::blocks(16 + 64);
 
 /// A hole that is to be punched.
 pub(super) struct Hole {
@@ -68,11 +70,13 @@ impl<S: Store> Ufs<S> {
         if op != SpaceOp::PunchHole {
             self.store.allow_size(end).await?;
         }
+        let zeros = unwritten && matches!(op, SpaceOp::ZeroRange { .. });
         let hole = match op {
             SpaceOp::Allocate { .. } => None,
             SpaceOp::PunchHole | SpaceOp::ZeroRange { .. } if offset >= size => None,
-            _ => Some(self.hole(&inode, offset, end.min(size)).await?),
+            _ => Some(self.hole(&inode, offset..end.min(size), zeros).await?),
         };
+        let replaces = !zeros || self.has_room_for(offset..end).await;
         let need = hole.as_ref().map_or(Credits::blocks(64), |h| h.steps[0].need);
         let mut txn = self.begin(ctx, need).await?;
         let done = match op {
@@ -81,10 +85,19 @@ impl<S: Store> Ufs<S> {
             }
             SpaceOp::Allocate { .. } => self.allocate(&mut txn, &inode, offset, end).await,
             SpaceOp::PunchHole => self.punch(&mut txn, &inode, hole).await,
-            SpaceOp::ZeroRange { keep_size } => match self.punch(&mut txn, &inode, hole).await {
-                Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
-                Err(e) => Err(e),
-            },
+            SpaceOp::ZeroRange { keep_size } => {
+                let zeroed = match hole {
+                    Some(hole) if !replaces => self.write_zeros(&mut txn, &inode, hole).await,
+                    hole => self.punch(&mut txn, &inode, hole).await,
+                };
+                match zeroed {
+                    Ok(()) if zeros => {
+                        self.preallocate(&mut txn, &inode, offset..end, keep_size).await
+                    }
+                    Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
+                    Err(e) => Err(e),
+                }
+            }
         };
         self.end_written(ctx, &inode, txn, locks, done).await
     }
@@ -199,8 +212,13 @@ impl<S: Store> Ufs<S> {
     }
 
     /// What a hole over these bytes, which the file has, is made of. The blocks at its edges are
-    /// zeroed with its first step.
-    async fn hole(&self, inode: &Inode, offset: u64, end: u64) -> Result<Hole, FsError> {
+    /// zeroed with its first step. `zeros`: others are allocated ahead in the place of its blocks.
+    async fn hole(
+        &self,
+        inode: &Inode,
+        Range { start: offset, end }: Range<u64>,
+        zeros: bool,
+    ) -> Result<Hole, FsError> {
         let bs = self.store.limits().block_bytes as u64;
         let size = inode.size();
         let (first, last) = (offset.div_ceil(bs), end / bs);
@@ -222,7 +240,8 @@ impl<S: Store> Ufs<S> {
         let inside = edges.iter().all(|(_, r)| r.start < r.end && r.end as u64 <= bs);
         assert!(inside, "U9: a hole from {offset} to {end} takes {edges:?} of blocks");
         let blocks = FileBlock(first)..FileBlock(last.max(first));
-        let steps = self.store.punch_steps(&inode.h, blocks.clone(), BESIDE).await?;
+        let beside = if zeros { BESIDE_ZEROS } else { BESIDE };
+        let steps = self.store.punch_steps(&inode.h, blocks.clone(), beside).await?;
         let come_to_end = steps.last().is_some_and(|s| s.to == blocks.end)
             && steps.is_sorted_by(|a, b| a.to < b.to);
         assert!(come_to_end, "U9: steps {steps:?} for a hole at {blocks:?}");
@@ -250,6 +269,49 @@ impl<S: Store> Ufs<S> {
             at = step.to;
         }
         Ok(())
+    }
+
+    /// Is there room for all blocks of the range beside those it has? What goes cannot be used again
+    /// before it is durable that it is gone.
+    async fn has_room_for(&self, range: Range<u64>) -> bool {
+        let bs = self.store.limits().block_bytes as u64;
+        range.end.div_ceil(bs) - range.start / bs <= self.store.statfs().await.available
+    }
+
+    /// Zeros over a range's written blocks, in as many transactions as there are writes: what a
+    /// full volume has no others for.
+    async fn write_zeros(
+        &self,
+        txn: &mut S::Txn,
+        inode: &Rc<Inode>,
+        Hole { edges, blocks, .. }: Hole,
+    ) -> Result<(), FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let most = (self.store.guarantees().write_bytes_max / bs).clamp(1, STEP);
+        for (block, range) in edges {
+            self.zero_in_block(txn, inode, block, range).await?;
+        }
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let run = self.store.map(&inode.h, at, most.min(blocks.end.0 - at.0)).await?;
+            let mut n = run.len;
+            if run.start.is_some() {
+                let data_bytes = run.len * bs;
+                let need = Credits { data_bytes, ..Credits::blocks(16 + run.len / 64) };
+                self.store.renew(txn, need).await?;
+                let whole = (Fill::Whole, Fill::Whole);
+                let bufs = self.store.write_blocks(txn, &inode.h, at, run.len, whole).await?;
+                for b in &bufs {
+                    b.modify(|b| b.fill(0));
+                    txn.data(inode.ino(), b, 0..bs as usize);
+                }
+                n = bufs.len() as u64;
+                assert!((1..=run.len).contains(&n), "U9: {n} blocks are zeroed, of {run:?}");
+                self.store.write_behind(&inode.h, at, n);
+            }
+            at = at.plus(n);
+        }
+        self.store.renew(txn, Credits::blocks(64)).await
     }
 
     /// The file is to be zeros up to `end`, which may be behind its end.
