@@ -102,7 +102,7 @@ impl Lives {
 
 impl SoftUpdates {
     /// Files of which the disk has seen nothing, and which are gone, are forgotten (I10).
-    pub(super) fn cancel(&self, freed: &[Ino]) {
+    pub(super) fn cancel(&self, freed: &Few<Ino>) {
         for ino in freed {
             let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
             let mut graph = self.graph.borrow_mut();

@@ -13,9 +13,9 @@ mod index;
 mod next_blocks;
 
 use self::contents::{Contents, blocks_of};
+use self::index::ByInode;
 pub(super) use self::index::add_in_order;
-use self::index::{Own, forget};
-use super::lying::{Lying, LyingList, join, under_of};
+use super::lying::{Lying, LyingList, Under, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
@@ -102,13 +102,24 @@ pub(super) struct Counts {
     pub(super) edges: usize,
 }
 
+/// A node of a block that is looked at as a whole.
+struct Standing {
+    id: NodeId,
+    /// May it stand in an image?
+    stands: bool,
+    /// Has it yet to be written?
+    is_pending: bool,
+    /// Has its operation ended?
+    ended: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: SerialMap<Node>,
     by_block: IdMap<BlockNo, LyingList>,
     contents: Contents,
-    by_own: Own,
-    by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
+    by_own: ByInode,
+    by_names: ByInode,
     operations: SerialMap<Operation>,
     unflushed: Unflushed,
     last: NodeId,
@@ -178,11 +189,12 @@ impl Graph {
         let at = op.places.iter().rposition(|p| *p == place);
         let same = at.map(|at| op.nodes[at]).filter(|id| nodes.contains(*id));
         let (bytes, is_counts) = (backward.span(), backward.is_counts());
-        let mut lying = Lying { id: same.unwrap_or(self.last + 1), bytes, is_counts, all: false };
+        let (id, head) = (same.unwrap_or(self.last + 1), concerns.head);
+        let mut lying = Lying { id, bytes, is_counts, all: false, head };
         let forgotten = self.plant.is("older-edits-forgotten");
-        let mut under = Vec::new();
+        let mut under = Under::new();
         if !forgotten && !backward.is_empty() && step != FREES {
-            (under, lying.all) = under_of(list, nodes, (&lying, step), &backward);
+            (under, lying.all) = under_of(list, nodes, &lying, &backward);
         }
         self.counts.bytes += backward.memory_bytes();
         if same.is_some() {
@@ -218,7 +230,9 @@ impl Graph {
         let itself = under.contains(&id);
         assert!(!itself, "I3: step {step} of operation {txn} stands on itself in {buf:?}");
         node.backward.join(backward);
-        under.retain(|u| !node.under.contains(u));
+        if same.is_some() {
+            under.retain(|u| !node.under.contains(u));
+        }
         node.under.extend(under.iter().copied());
         self.note_concerns(id, concerns.own, concerns.names_in);
         under.iter().for_each(|u| self.lies_under(*u));
@@ -239,7 +253,7 @@ impl Graph {
         }
         for dir in names_in {
             node.names_in.add(dir);
-            self.by_names.entry(dir).or_default().insert(id);
+            self.by_names.add(dir, id);
         }
     }
 
@@ -252,7 +266,7 @@ impl Graph {
 
     /// From now on the operation's nodes of `step` wait for `others` too.
     pub(super) fn wait_for(&mut self, txn: u64, step: usize, others: &BTreeSet<NodeId>) {
-        let Some(op) = self.operations.get(txn) else { return };
+        let Some(op) = self.operations.get(txn).filter(|_| !others.is_empty()) else { return };
         for id in op.nodes.clone() {
             if self.nodes.get(id).is_some_and(|n| n.step == step) {
                 self.come_after(id, others);
@@ -381,45 +395,44 @@ impl Graph {
     }
 
     /// Is everything durable that the node waits for?
-    fn is_due(&self, n: &Node) -> bool {
-        let op = self.operations.get(n.txn).expect("an operation has its nodes");
+    fn is_due(&self, n: &Node, op: &Operation) -> bool {
         let ended = op.ended || self.plant.is("open-edits-shown");
         let logged = !op.unlogged || n.backward.is_empty();
         ended && logged && !op.waits_for(needs(n.step)) && n.after.iter().all(|id| !self.has(*id))
     }
 
     /// The block's nodes, oldest first, and whether each may stand in an image (I1).
-    fn standing(&self, block: BlockNo) -> Vec<(NodeId, bool)> {
-        let mut all: Vec<(NodeId, bool)> = Vec::new();
-        for id in self.in_block(block) {
+    fn standing(&self, block: BlockNo) -> Vec<Standing> {
+        let list = self.by_block.get(&block).map_or(&[][..], |list| list);
+        let mut all: Vec<Standing> = Vec::with_capacity(list.len());
+        for id in list.iter().map(|l| l.id) {
             let n = &self.nodes[id];
+            let op = self.operations.get(n.txn).expect("an operation has its nodes");
             let beside = |u: &NodeId| {
-                let at = all.binary_search_by_key(u, |(i, _)| *i);
-                at.map_or(true, |at| all[at].1)
+                let at = all.binary_search_by_key(u, |s| s.id);
+                at.map_or(true, |at| all[at].stands)
             };
             let stands = n.state != Progress::Pending
                 || self.plant.is("no-rollback")
-                || self.is_due(n) && n.under.iter().all(beside);
-            all.push((id, stands));
+                || self.is_due(n, op) && n.under.iter().all(beside);
+            all.push(Standing { id, stands, is_pending: n.is_pending(), ended: op.ended });
         }
         all
     }
 
     /// Does everything in the block stand, so that it is clean after a write?
     pub(super) fn is_whole(&self, block: BlockNo) -> bool {
-        self.standing(block).iter().all(|(id, stands)| *stands && self.is_ended(*id))
+        self.standing(block).iter().all(|s| s.stands && s.ended)
     }
 
     /// What may be written of `buf` now. `force`: even if none of it becomes durable by that.
     pub(super) fn capture(&mut self, buf: &Buf, force: bool) -> Image {
         let standing = self.standing(buf.block());
         self.check_idle(buf, &standing);
-        let is_new = |(id, stands): &(NodeId, bool)| {
-            *stands && self.nodes[*id].state == Progress::Pending && self.is_ended(*id)
-        };
+        let is_new = |s: &Standing| s.stands && s.is_pending && s.ended;
         let contents = self.contents.pending_of(buf.block()).is_some();
         let has_new = contents || standing.iter().any(is_new);
-        if !force && !has_new && standing.iter().any(|(_, s)| !s) {
+        if !force && !has_new && standing.iter().any(|s| !s.stands) {
             return Image::NotYet;
         }
         self.counts.captures += self.contents.capture(buf.block()) as u64;
@@ -428,26 +441,25 @@ impl Graph {
         }
         let mut image = None;
         let mut all_shown = true;
-        for (id, stands) in standing.iter().rev() {
-            let ended = self.is_ended(*id);
-            let hidden = self.operations[self.nodes[*id].txn].unlogged;
-            let n = self.nodes.get_mut(*id).expect("it is in the list");
-            if *stands || n.backward.is_empty() {
-                all_shown &= *stands && ended;
-                if n.state == Progress::Pending && *stands && ended {
-                    let told = !hidden || n.backward.is_empty() || self.plant.is("no-rollback");
-                    invariant!(self.plant, told, "J1: an image shows what no intent tells of");
-                    n.state = Progress::Captured;
-                    self.counts.captures += 1;
-                }
+        for s in standing.iter().rev() {
+            let n = self.nodes.get_mut(s.id).expect("it is in the list");
+            if !s.stands && !n.backward.is_empty() {
+                all_shown = false;
+                n.backward.apply(image.get_or_insert_with(|| buf.image()).bytes_mut());
                 continue;
             }
-            all_shown = false;
-            n.backward.apply(image.get_or_insert_with(|| buf.image()).bytes_mut());
+            all_shown &= s.stands && s.ended;
+            if is_new(s) {
+                let hidden = self.operations[n.txn].unlogged;
+                let told = !hidden || n.backward.is_empty() || self.plant.is("no-rollback");
+                invariant!(self.plant, told, "J1: an image shows what no intent tells of");
+                n.state = Progress::Captured;
+                self.counts.captures += 1;
+            }
         }
         self.counts.rollbacks += u64::from(image.is_some());
         self.counts.extra_writes += u64::from(image.is_some() || !all_shown);
-        let left = || standing.iter().any(|(id, _)| self.nodes[*id].is_pending());
+        let left = || standing.iter().any(|s| self.nodes[s.id].is_pending());
         let kept = image.is_some() || !all_shown || self.plant.is_any() || !left();
         debug_assert!(kept, "I7: {buf:?} is clean, and something in it waits");
         match image {
@@ -564,7 +576,7 @@ impl Graph {
             }
         }
         n.own.iter().for_each(|i| self.by_own.forget(*i, id));
-        n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
+        n.names_in.iter().for_each(|d| self.by_names.forget(*d, id));
         for txn in self.awaited.remove(&id).unwrap_or_default() {
             self.check_released(txn);
         }
@@ -590,6 +602,6 @@ impl Graph {
     }
     /// Nodes that change names in the directory.
     pub(super) fn names_in(&self, dir: Ino) -> impl Iterator<Item = NodeId> + '_ {
-        self.by_names.get(&dir).into_iter().flatten().copied()
+        self.by_names.of(dir)
     }
 }

@@ -1,14 +1,51 @@
 //! Which nodes of a block a new edit lies over. A block of inodes, bits or counts has as many nodes
 //! as there are operations in memory, and each new edit is held against all of them: so of a chain,
-//! as appends to one file make, only the last is looked at.
+//! as appends to one file make, only the last is looked at. A name that goes is held against all,
+//! too: names.rs asks whether it lies over the very node that has made it.
 
 use super::graph::{Node, NodeId};
-use super::order::{NAMES, UNNAMES};
 use super::render::Backward;
 use env::SerialMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::Range;
+
+/// The entry of a directory's block whose head is written: by the byte at which it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Head {
+    /// There is none.
+    #[default]
+    None,
+    /// This one.
+    At(u16),
+    /// Several.
+    Many,
+}
+
+impl Head {
+    /// Of a node that has written this one, and now that one.
+    fn and(self, later: Head) -> Head {
+        match (self, later) {
+            (head, Head::None) | (Head::None, head) => head,
+            (a, b) => {
+                if a == b {
+                    a
+                } else {
+                    Head::Many
+                }
+            }
+        }
+    }
+
+    /// May both have written the same?
+    fn may_be(self, other: Head) -> bool {
+        match (self, other) {
+            (Head::None, _) | (_, Head::None) => false,
+            (Head::At(a), Head::At(b)) => a == b,
+            _ => true,
+        }
+    }
+}
 
 /// A node in a block, and within which bytes lies what it takes back.
 #[derive(Clone, Debug)]
@@ -19,7 +56,12 @@ pub(super) struct Lying {
     pub(super) is_counts: bool,
     /// It stands, by itself or through others, on every older node that meets its bytes.
     pub(super) all: bool,
+    /// The name that it makes or takes away.
+    pub(super) head: Head,
 }
+
+/// Nodes that a new edit lies over: of most there are few.
+pub(super) type Under = SmallVec<[NodeId; 4]>;
 
 /// The nodes of a block, in order: of contents one, of inodes and bits thousands.
 pub(super) type LyingList = SmallVec<[Lying; 1]>;
@@ -59,7 +101,8 @@ fn place_of(list: &[Lying], id: NodeId) -> Option<usize> {
     list.binary_search_by_key(&id, |l| l.id).ok()
 }
 
-/// A later edit of a node that is in the list. Newer nodes that meet it do not stand on it.
+/// A later edit of a node that is in the list. Newer nodes that meet what it spans now do not stand
+/// on it, or need not.
 pub(super) fn join(list: &mut [Lying], later: &Lying) {
     let at = place_of(list, later.id).expect("a node lies in its block");
     let mut newer = list[at..].iter_mut();
@@ -67,51 +110,82 @@ pub(super) fn join(list: &mut [Lying], later: &Lying) {
     if !later.bytes.is_empty() {
         l.bytes = hull(&l.bytes, &later.bytes);
         l.all = later.all;
-        newer.filter(|n| meet(&n.bytes, &later.bytes)).for_each(|n| n.all = false);
+        newer.filter(|n| meet(&n.bytes, &l.bytes)).for_each(|n| n.all = false);
     }
     l.is_counts &= later.is_counts;
+    l.head = l.head.and(later.head);
+}
+
+/// What is stood on already through the nodes that were looked at, the newest first.
+#[derive(Default)]
+struct Reached {
+    /// One by one.
+    nodes: BTreeSet<NodeId>,
+    /// Everything that meets these bytes and is older than what has been looked at.
+    bytes: SmallVec<[Range<usize>; 2]>,
+}
+
+impl Reached {
+    fn has(&self, l: &Lying) -> bool {
+        self.bytes.iter().any(|b| meet(b, &l.bytes)) || self.nodes.contains(&l.id)
+    }
+
+    /// It is stood on, and what that one stands on is.
+    fn add(&mut self, l: &Lying, under: impl Iterator<Item = NodeId>) {
+        if !l.all {
+            self.nodes.extend(under.filter(|u| *u < l.id));
+        } else if let Some(b) = self.bytes.iter_mut().find(|b| meet(b, &l.bytes)) {
+            *b = hull(b, &l.bytes);
+        } else {
+            self.bytes.push(l.bytes.clone());
+        }
+    }
 }
 
 /// The nodes of a block (`list`, oldest first) that a new edit lies over; and does its node, with
 /// them, stand on all older ones that meet its bytes? Where one stands on another, only the upper
-/// one is named, for it stands in no image without the other. Names are asked for one by one, and
-/// are all named.
+/// one is named, for it stands in no image without the other; but who has written the head of the
+/// same name is always named.
 pub(super) fn under_of(
     list: &[Lying],
     nodes: &SerialMap<Node>,
-    (new, step): (&Lying, usize),
+    new: &Lying,
     backward: &Backward,
-) -> (Vec<NodeId>, bool) {
+) -> (Under, bool) {
     debug_assert!(list.iter().is_sorted_by_key(|l| l.id), "I1: a block's nodes are in no order");
-    let is_thinned = step != NAMES && step != UNNAMES;
     let same = place_of(list, new.id).map(|at| &list[at]);
     let whole = same.map_or(new.bytes.clone(), |l| hull(&l.bytes, &new.bytes));
     let below = |id: NodeId| nodes.get(id).into_iter().flat_map(|n| &n.under).copied();
-    let mut reached: BTreeSet<NodeId> = BTreeSet::new();
-    if is_thinned {
-        reached.extend(below(new.id));
-    }
-    let (mut under, mut all) = (Vec::new(), is_thinned);
+    let lies = |l: &Lying| {
+        l.may_be_under(new) && nodes.get(l.id).is_some_and(|n| n.backward.is_under(backward))
+    };
+    let mut reached = Reached::default();
+    reached.nodes.extend(below(new.id));
+    let (mut under, mut all, mut only_heads) = (Under::new(), true, false);
     for l in list.iter().rev().filter(|l| l.id != new.id) {
-        let is_reached = reached.contains(&l.id);
-        if !is_reached {
-            if !meet(&l.bytes, &whole) {
-                continue;
+        if only_heads || reached.has(l) {
+            if l.head.may_be(new.head) && lies(l) {
+                under.push(l.id);
             }
-            let lies = |n: &Node| n.backward.is_under(backward);
-            if !l.may_be_under(new) || !nodes.get(l.id).is_some_and(lies) {
-                all = false;
-                continue;
-            }
+        } else if !meet(&l.bytes, &whole) {
+            continue;
+        } else if lies(l) {
             under.push(l.id);
+        } else {
+            all = false;
+            continue;
         }
-        if !is_thinned || l.id > new.id {
+        if l.id > new.id {
             continue; // a node stands on a newer one without what that one stands on
         }
-        if l.stands_on_all(&whole) {
-            break; // the others are below it
+        if only_heads || l.stands_on_all(&whole) {
+            if new.head == Head::None {
+                break; // the others are below it
+            }
+            only_heads = true;
+        } else {
+            reached.add(l, below(l.id));
         }
-        reached.extend(below(l.id).filter(|u| *u < l.id));
     }
     (under, all)
 }
@@ -119,7 +193,7 @@ pub(super) fn under_of(
 #[cfg(test)]
 mod tests {
     use super::super::graph::Graph;
-    use super::super::order::Concerns;
+    use super::super::order::{Concerns, NAMES, UNNAMES};
     use super::*;
     use cache::FlushEpoch;
     use format::{BlockNo, Ino};
@@ -127,7 +201,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn lying(id: NodeId, bytes: Range<usize>, all: bool) -> Lying {
-        Lying { id, bytes, is_counts: false, all }
+        Lying { id, bytes, is_counts: false, all, head: Head::None }
     }
 
     /// Random edits of operations that overlap each other, ended and made durable in any order:
@@ -201,6 +275,29 @@ mod tests {
             }
         }
         assert!(left_out > 1000 && named > 1000, "{left_out} left out, {named} named");
+    }
+
+    /// A name is made, others are made and go beside it, whose entries take and give its space: its
+    /// own going lies over the last of them, and over what has made it.
+    #[test]
+    fn who_takes_a_name_away_lies_over_who_has_made_it() {
+        let buf = crate::testing::cache().get_new(BlockNo(0), cache::BufKind::Meta, Ino(0));
+        buf.mark_dirty();
+        let mut graph = Graph::new(Plant::default());
+        let mut edit = |txn, step, at: usize, len: usize, head: u16| {
+            let undo = Backward::of_bytes(at, &vec![0; len], &vec![1; len]);
+            let concerns = Concerns { head: Head::At(head), ..Concerns::default() };
+            let id = graph.add((txn, step), &buf, undo, concerns);
+            graph.end(txn, false, false);
+            (id, graph.node(id).expect("it is there").under.iter().copied().collect::<Vec<_>>())
+        };
+        let (made, _) = edit(1, NAMES, 16, 16, 16);
+        let (other, under) = edit(2, NAMES, 16, 32, 32);
+        assert_eq!(under, [made]);
+        let (gone, under) = edit(3, UNNAMES, 16, 24, 32);
+        assert_eq!(under, [other], "its own, through which it stands on the first");
+        let (_, under) = edit(4, UNNAMES, 0, 24, 16);
+        assert_eq!(under, [gone, made]);
     }
 
     #[test]

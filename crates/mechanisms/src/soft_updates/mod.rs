@@ -140,7 +140,7 @@ struct Open {
     new_blocks: Few<BlockNo>,
     names: Names,
     /// Directories that have got a pointer in a block of their map.
-    maps_of: Vec<Ino>,
+    maps_of: Few<Ino>,
     /// Are contents to be durable before its lengths and pointers?
     orders_contents: bool,
     /// Does it free blocks or inodes?

@@ -4,6 +4,7 @@
 
 use super::graph::{Graph, NodeId};
 use super::order::{NAMES, UNNAMES};
+use env::Few;
 use format::Ino;
 use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default, Debug)]
 pub(super) struct Names {
     /// New names: the directory and the inode.
-    pub(super) made: Vec<(Ino, Ino)>,
+    pub(super) made: Few<(Ino, Ino)>,
     /// Names that go: the directory, the inode, and whether the name names another one now.
-    pub(super) gone: Vec<(Ino, Ino, bool)>,
+    pub(super) gone: Few<(Ino, Ino, bool)>,
     /// Directories made.
-    pub(super) dirs: Vec<Ino>,
+    pub(super) dirs: Few<Ino>,
     /// Directories that have got longer, with what makes them so.
-    pub(super) grown: Vec<(Ino, NodeId)>,
+    pub(super) grown: Few<(Ino, NodeId)>,
     /// Inodes freed.
-    pub(super) freed: Vec<Ino>,
+    pub(super) freed: Few<Ino>,
 }
 
 impl Names {
@@ -94,11 +95,9 @@ impl Directories {
             }
             all.retain(|id| graph.has(*id));
             graph.wait_for(txn, if *replaced { NAMES } else { UNNAMES }, &all);
-            let left = self.left.entry(*dir).or_default();
-            // What has become durable of it goes with the next flush (`sweep`).
-            left.extend(all.iter().chain(&kept_by));
-            if left.is_empty() {
-                self.left.remove(dir);
+            if !(all.is_empty() && kept_by.is_empty()) {
+                // What has become durable of it goes with the next flush (`sweep`).
+                self.left.entry(*dir).or_default().extend(all.iter().chain(&kept_by));
             }
         }
         for ino in &names.freed {

@@ -2,6 +2,7 @@
 //! it concerns. Taken from the operation graphs of soft updates (McKusick and Ganger, USENIX 1999)
 //! on ext2's layout. It knows no bytes and no blocks in memory.
 
+use super::lying::Head;
 use format::Ino;
 use integrity::{Change, InitKind, Plant, PointerAt};
 
@@ -186,6 +187,8 @@ pub(super) struct Concerns {
     pub(super) own: Option<Ino>,
     /// The directory whose names it changes.
     pub(super) names_in: Option<Ino>,
+    /// Where the name lies in its block.
+    pub(super) head: Head,
 }
 
 /// Whom it concerns. Counts that are too high and bits that are not cleared yet concern nobody.
@@ -209,5 +212,11 @@ pub(super) fn concerns(change: &Change) -> Concerns {
         Change::RemoveEntry { dir, ino, .. } => (Some(ino), Some(dir)),
         _ => (None, None),
     };
-    Concerns { own, names_in }
+    let head = match *change {
+        Change::AddEntry { at, .. }
+        | Change::ChangeEntry { at, .. }
+        | Change::RemoveEntry { at, .. } => Head::At(at),
+        _ => Head::None,
+    };
+    Concerns { own, names_in, head }
 }

@@ -37,23 +37,25 @@ impl Backward {
         if is_pointer && edit.range.len() > POINTER_BYTES && plant.is("attributes-apart") {
             return Backward::default();
         }
-        let Some(mut undo) = edit.undo() else { return Backward::default() };
-        let forgotten =
-            plant.is("freed-before-count") && matches!(edit.change, Change::FreeInode(_));
-        if let Some(again) = written_anew(edit).filter(|_| !forgotten) {
-            undo.join(again);
-        }
-        if undo.is_empty() {
-            return Backward::default();
-        }
         if edit.change == Change::Counts {
             return Backward::of_counts(edit);
         }
-        let piece = match count_of(edit) {
-            Some((at, by)) => Piece::Count(at, by),
-            None => Piece::Bytes(undo),
+        if let Some((at, by)) = count_of(edit) {
+            let piece = (by != 0).then_some(Piece::Count(at, by));
+            return Backward(Few::from_iter(piece));
+        }
+        let forgotten =
+            plant.is("freed-before-count") && matches!(edit.change, Change::FreeInode(_));
+        let undo = match written_anew(edit).filter(|_| !forgotten) {
+            Some(all) if all.span() == edit.range => Some(all),
+            Some(head) => edit.undo().map(|mut undo| {
+                undo.join(head);
+                undo
+            }),
+            None => edit.undo(),
         };
-        let back = Backward(Few::from_iter([piece]));
+        let Some(undo) = undo.filter(|u| !u.is_empty()) else { return Backward::default() };
+        let back = Backward(Few::from_iter([Piece::Bytes(undo)]));
         // A copy of the block for each edit.
         debug_assert!(back.gives(edit), "I1: {:?} is taken back to something else", edit.change);
         back

@@ -4,7 +4,7 @@
 
 use super::super::lying::Lying;
 use super::super::order::{CONTENTS, STEPS};
-use super::{Graph, Node, NodeId};
+use super::{Graph, Node, NodeId, Standing};
 use crate::unflushed::Progress;
 use cache::{Buf, FlushEpoch};
 use env::IdMap;
@@ -31,7 +31,8 @@ impl Graph {
             }
             let (txn, step) = (n.txn, n.step);
             assert!(self.is_ended(id), "I1: step {step} of {txn} is durable, and has not ended");
-            assert!(self.is_due(n), "I2: step {step} of {txn} is durable before its turn");
+            let due = self.is_due(n, &self.operations[txn]);
+            assert!(due, "I2: step {step} of {txn} is durable before its turn");
             // Where its operation has written over a newer node, it stands without that.
             let older = n.under.iter().filter(|u| **u < id);
             let under = older.filter_map(|u| self.nodes.get(*u)).find(|u| !durable(u));
@@ -41,8 +42,9 @@ impl Graph {
     }
 
     /// The block is about to be written: no other write of it is on its way.
-    pub(super) fn check_idle(&self, buf: &Buf, standing: &[(NodeId, bool)]) {
-        let sent = standing.iter().find(|(id, _)| self.nodes[*id].state == Progress::Captured);
+    pub(super) fn check_idle(&self, buf: &Buf, standing: &[Standing]) {
+        let is_sent = |s: &&Standing| self.nodes[s.id].state == Progress::Captured;
+        let sent = standing.iter().find(is_sent).map(|s| s.id);
         assert!(sent.is_none(), "I2: {buf:?} is written while {sent:?} of it is on its way");
     }
 
@@ -64,7 +66,7 @@ impl Graph {
             assert_eq!(listed, 1, "I1: node {id} is {listed} times in block {}", n.buf.block());
             let own = |i: &Ino| self.by_own.has(*i, id);
             assert!(n.own.iter().all(own), "an fsync would not find node {id} of {:?}", n.own);
-            let names = |d: &Ino| self.by_names.get(d).is_some_and(|all| all.contains(&id));
+            let names = |d: &Ino| self.by_names.has(*d, id);
             assert!(n.names_in.iter().all(names), "an fsync would not find name {id}");
             let later = n.after.iter().find(|o| **o >= id);
             assert!(later.is_none(), "I3: node {id} waits for the later one {later:?}");
@@ -91,7 +93,7 @@ impl Graph {
         assert!(block.is_none(), "I6: something waits in block {block:?}, and is no node");
         let block = self.contents.blocks().min();
         assert!(block.is_none(), "I2: contents of block {block:?} are durable, and waited for");
-        let own = self.by_own.any().or(self.by_names.keys().next().copied());
+        let own = self.by_own.any().or(self.by_names.any());
         assert!(own.is_none(), "an fsync of inode {own:?} would look for nodes that are durable");
         let frees = self.awaited.keys().next();
         assert!(frees.is_none(), "I4: what was freed waits for node {frees:?}, which is durable");

@@ -4,14 +4,14 @@
 use super::NodeId;
 use env::IdMap;
 use format::Ino;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-/// Nodes by the inode that is not whole, or not named, without them, in order: few of most, and of
-/// a file that is appended to thousands, of which the first go first.
+/// Nodes by an inode, in order: few of most, and of a file that is appended to, or of a directory,
+/// thousands, of which the first go first.
 #[derive(Default)]
-pub(super) struct Own(IdMap<Ino, VecDeque<NodeId>>);
+pub(super) struct ByInode(IdMap<Ino, VecDeque<NodeId>>);
 
-impl Own {
+impl ByInode {
     pub(super) fn of(&self, ino: Ino) -> impl Iterator<Item = NodeId> + '_ {
         self.0.get(&ino).into_iter().flatten().copied()
     }
@@ -45,15 +45,5 @@ pub(in crate::soft_updates) fn add_in_order(all: &mut VecDeque<u64>, id: u64) {
             }
         }
         _ => all.push_back(id),
-    }
-}
-
-/// The node changes no name in the directory any more.
-pub(super) fn forget(index: &mut BTreeMap<Ino, BTreeSet<NodeId>>, ino: Ino, id: NodeId) {
-    if let Some(all) = index.get_mut(&ino) {
-        all.remove(&id);
-        if all.is_empty() {
-            index.remove(&ino);
-        }
     }
 }

@@ -39,7 +39,7 @@ impl Graph {
         }
         let useful = |block: &BlockNo| {
             let standing = self.standing(*block);
-            standing.iter().any(|(id, s)| *s && seen.contains(id) && self.is_ended(*id))
+            standing.iter().any(|s| s.stands && s.ended && seen.contains(&s.id))
         };
         blocks.retain(|b, _| useful(b));
         blocks.extend(contents);
