@@ -7,19 +7,21 @@
 //! there before, so that there is no circle.
 
 mod beside;
+mod capture;
 mod check;
 mod contents;
 mod index;
 mod next_blocks;
 
+use self::capture::Standing;
 use self::contents::{Contents, blocks_of};
 use self::index::ByInode;
 pub(super) use self::index::add_in_order;
-use super::lying::{Lying, LyingList, Under, join, under_of};
-use super::order::{CONTENTS, FREES, STEPS, needs};
+use super::lying::{Head, Lying, LyingList, Under, join, under_of};
+use super::order::{CONTENTS, FREES, STEPS, UNNAMES, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
-use cache::{Buf, FlushEpoch, Image};
+use cache::{Buf, FlushEpoch};
 use env::{Few, IdMap, SerialMap};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
@@ -100,17 +102,6 @@ pub(super) struct Counts {
     pub(super) bytes: usize,
     /// For how many others the nodes in memory wait, one by one.
     pub(super) edges: usize,
-}
-
-/// A node of a block that is looked at as a whole.
-struct Standing {
-    id: NodeId,
-    /// May it stand in an image?
-    stands: bool,
-    /// Has it yet to be written?
-    is_pending: bool,
-    /// Has its operation ended?
-    ended: bool,
 }
 
 #[derive(Default)]
@@ -194,7 +185,8 @@ impl Graph {
         let forgotten = self.plant.is("older-edits-forgotten");
         let mut under = Under::new();
         if !forgotten && !backward.is_empty() && step != FREES {
-            (under, lying.all) = under_of(list, nodes, &lying, &backward);
+            let sought = if step == UNNAMES { head } else { Head::None };
+            (under, lying.all) = under_of(list, nodes, (&lying, sought), &backward);
         }
         self.counts.bytes += backward.memory_bytes();
         if same.is_some() {
@@ -392,82 +384,6 @@ impl Graph {
     /// Operations of which nothing is left since the last call.
     pub(super) fn take_gone(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.gone)
-    }
-
-    /// Is everything durable that the node waits for?
-    fn is_due(&self, n: &Node, op: &Operation) -> bool {
-        let ended = op.ended || self.plant.is("open-edits-shown");
-        let logged = !op.unlogged || n.backward.is_empty();
-        ended && logged && !op.waits_for(needs(n.step)) && n.after.iter().all(|id| !self.has(*id))
-    }
-
-    /// The block's nodes, oldest first, and whether each may stand in an image (I1).
-    fn standing(&self, block: BlockNo) -> Vec<Standing> {
-        let list = self.by_block.get(&block).map_or(&[][..], |list| list);
-        let mut all: Vec<Standing> = Vec::with_capacity(list.len());
-        for id in list.iter().map(|l| l.id) {
-            let n = &self.nodes[id];
-            let op = self.operations.get(n.txn).expect("an operation has its nodes");
-            let beside = |u: &NodeId| {
-                let at = all.binary_search_by_key(u, |s| s.id);
-                at.map_or(true, |at| all[at].stands)
-            };
-            let stands = n.state != Progress::Pending
-                || self.plant.is("no-rollback")
-                || self.is_due(n, op) && n.under.iter().all(beside);
-            all.push(Standing { id, stands, is_pending: n.is_pending(), ended: op.ended });
-        }
-        all
-    }
-
-    /// Does everything in the block stand, so that it is clean after a write?
-    pub(super) fn is_whole(&self, block: BlockNo) -> bool {
-        self.standing(block).iter().all(|s| s.stands && s.ended)
-    }
-
-    /// What may be written of `buf` now. `force`: even if none of it becomes durable by that.
-    pub(super) fn capture(&mut self, buf: &Buf, force: bool) -> Image {
-        let standing = self.standing(buf.block());
-        self.check_idle(buf, &standing);
-        let is_new = |s: &Standing| s.stands && s.is_pending && s.ended;
-        let contents = self.contents.pending_of(buf.block()).is_some();
-        let has_new = contents || standing.iter().any(is_new);
-        if !force && !has_new && standing.iter().any(|s| !s.stands) {
-            return Image::NotYet;
-        }
-        self.counts.captures += self.contents.capture(buf.block()) as u64;
-        if standing.is_empty() {
-            return Image::AsIs;
-        }
-        let mut image = None;
-        let mut all_shown = true;
-        for s in standing.iter().rev() {
-            let n = self.nodes.get_mut(s.id).expect("it is in the list");
-            if !s.stands && !n.backward.is_empty() {
-                all_shown = false;
-                n.backward.apply(image.get_or_insert_with(|| buf.image()).bytes_mut());
-                continue;
-            }
-            all_shown &= s.stands && s.ended;
-            if is_new(s) {
-                let hidden = self.operations[n.txn].unlogged;
-                let told = !hidden || n.backward.is_empty() || self.plant.is("no-rollback");
-                invariant!(self.plant, told, "J1: an image shows what no intent tells of");
-                n.state = Progress::Captured;
-                self.counts.captures += 1;
-            }
-        }
-        self.counts.rollbacks += u64::from(image.is_some());
-        self.counts.extra_writes += u64::from(image.is_some() || !all_shown);
-        let left = || standing.iter().any(|s| self.nodes[s.id].is_pending());
-        let kept = image.is_some() || !all_shown || self.plant.is_any() || !left();
-        debug_assert!(kept, "I7: {buf:?} is clean, and something in it waits");
-        match image {
-            Some(image) => Image::Instead(image),
-            // What is left out is the mark that it is durable: the block is written once more.
-            None if !all_shown => Image::Instead(buf.image()),
-            None => Image::AsIs,
-        }
     }
 
     fn is_ended(&self, id: NodeId) -> bool {

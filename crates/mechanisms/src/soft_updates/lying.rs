@@ -144,12 +144,12 @@ impl Reached {
 
 /// The nodes of a block (`list`, oldest first) that a new edit lies over; and does its node, with
 /// them, stand on all older ones that meet its bytes? Where one stands on another, only the upper
-/// one is named, for it stands in no image without the other; but who has written the head of the
-/// same name is always named.
+/// one is named, for it stands in no image without the other; but who has written the head that is
+/// sought is always named.
 pub(super) fn under_of(
     list: &[Lying],
     nodes: &SerialMap<Node>,
-    new: &Lying,
+    (new, sought): (&Lying, Head),
     backward: &Backward,
 ) -> (Under, bool) {
     debug_assert!(list.iter().is_sorted_by_key(|l| l.id), "I1: a block's nodes are in no order");
@@ -164,7 +164,7 @@ pub(super) fn under_of(
     let (mut under, mut all, mut only_heads) = (Under::new(), true, false);
     for l in list.iter().rev().filter(|l| l.id != new.id) {
         if only_heads || reached.has(l) {
-            if l.head.may_be(new.head) && lies(l) {
+            if l.head.may_be(sought) && lies(l) {
                 under.push(l.id);
             }
         } else if !meet(&l.bytes, &whole) {
@@ -179,7 +179,7 @@ pub(super) fn under_of(
             continue; // a node stands on a newer one without what that one stands on
         }
         if only_heads || l.stands_on_all(&whole) {
-            if new.head == Head::None {
+            if sought == Head::None {
                 break; // the others are below it
             }
             only_heads = true;

@@ -271,8 +271,8 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// Is there room for all blocks of the range beside those it has? What goes cannot be used again
-    /// before it is durable that it is gone.
+    /// Is there room for all blocks of the range beside those it has? What goes cannot be used
+    /// again before it is durable that it is gone.
     async fn has_room_for(&self, range: Range<u64>) -> bool {
         let bs = self.store.limits().block_bytes as u64;
         range.end.div_ceil(bs) - range.start / bs <= self.store.statfs().await.available
