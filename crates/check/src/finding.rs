@@ -46,6 +46,9 @@ kinds! {
     BackupDamaged Damage "backup-damaged";
     /// A group descriptor names impossible places.
     DescDamaged Damage "descriptor-damaged";
+    /// Names lead to inodes that a group says were never used: they were made, and it is not
+    /// written yet. (The volume of another, which sets its tables up as they are needed.)
+    NeverUsed Leftover "never-used-inodes";
     /// The chain of orphans is not empty.
     OrphanList Leftover "orphan-list";
     /// The file of orphans is damaged.

@@ -228,7 +228,7 @@ impl Check<'_> {
         for g in std::mem::take(&mut self.hidden) {
             let text =
                 "names lead to inodes that it says were never used; all of them are looked at";
-            self.found(Kind::DescDamaged, Place::Group(GroupNo(g)), text);
+            self.found(Kind::NeverUsed, Place::Group(GroupNo(g)), text);
             let d = &mut descs[g as usize];
             d.flags &= !INODE_UNINIT;
             d.unused_inodes = 0;

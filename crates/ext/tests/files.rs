@@ -8,6 +8,7 @@ use format::mkfs::Profile;
 use mechanisms::Mode;
 use vfs::{
     Cred, FsError, Kind, MakeKind, Reply, Request, SetAttr, SetTime, SpaceOp, Stability, Time,
+    WriteUpTo,
 };
 
 const MODES: [Mode; 2] = [Mode::Sync, Mode::Async];
@@ -173,17 +174,17 @@ fn what_only_grows_is_appended_to_by_pages() {
     let mut text = pattern(1, 1500);
     w.write(&v, f, 0, &text).unwrap();
     w.call(&v, Request::SetFlags { ino: f, flags: ONLY_GROWS }).unwrap();
-    let send = |w: &mut World, bytes: &[u8], whole| {
+    let send = |w: &mut World, bytes: &[u8], upto| {
         let (ino, offset, data) = (f, 0, Rope::cut(bytes, 0, 1024));
         let (stability, append, kill_suid) = (Stability::DataSync, false, false);
-        let r = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+        let r = Request::Write { ino, offset, data, stability, append, kill_suid, upto };
         w.call(&v, r).map(|r| if let Reply::Written { len, .. } = r { len } else { 0 })
     };
     text.extend(pattern(2, 1000));
-    assert_eq!(send(&mut w, &text, false), Err(FsError::Perm));
-    assert_eq!(send(&mut w, &text, true), Ok(2500));
-    assert_eq!(send(&mut w, &text[..1024], true), Ok(1024));
-    assert_eq!(send(&mut w, &pattern(3, 3000), true), Err(FsError::Perm));
+    assert_eq!(send(&mut w, &text, WriteUpTo::Room), Err(FsError::Perm));
+    assert_eq!(send(&mut w, &text, WriteUpTo::All), Ok(2500));
+    assert_eq!(send(&mut w, &text[..1024], WriteUpTo::All), Ok(1024));
+    assert_eq!(send(&mut w, &pattern(3, 3000), WriteUpTo::All), Err(FsError::Perm));
     assert_eq!(w.read(&v, f, 0, 4096).unwrap(), text);
     let to = Some(SetTime::To(Time { sec: 7, nsec: 0 }));
     let by_user = SetAttr { mtime: to, ..SetAttr::default() };
@@ -210,8 +211,8 @@ fn a_program_that_a_stranger_writes_runs_as_nobody_durably() {
         let stranger = Cred { uid: 7, gid: 7, groups: [].into(), check: true };
         let (offset, data, stability) =
             (0, Rope::cut(&pattern(2, 500), 0, 1024), Stability::Unstable);
-        let (append, kill_suid, whole) = (false, true, false);
-        let r = Request::Write { ino: f, offset, data, stability, append, kill_suid, whole };
+        let (append, kill_suid, upto) = (false, true, WriteUpTo::Room);
+        let r = Request::Write { ino: f, offset, data, stability, append, kill_suid, upto };
         w.call_as(&v, stranger, r).unwrap();
         assert_eq!(w.mode_on_disk("f"), 0o777, "mode {mode}");
         w.close_and_judge(v, "a stranger's write");

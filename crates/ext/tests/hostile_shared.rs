@@ -82,9 +82,7 @@ fn a_map_that_two_files_share_is_damage() {
         for ino in files {
             let data = Rope::cut(&[7; 1024], 0, BLOCK as usize);
             let (offset, stability) = (30 * BLOCK, Stability::Unstable);
-            let (append, kill_suid) = (false, false);
-            let r =
-                Request::Write { ino, offset, data, stability, append, kill_suid, whole: false };
+            let r = Request::write(ino, offset, data, stability);
             let (ufs, done) = (ufs.clone(), std::rc::Rc::new(std::cell::RefCell::new(None)));
             waits.push(done.clone());
             env.spawn("write", async move {

@@ -249,3 +249,23 @@ fn ranges_of_a_full_volume_are_zeroed() {
         w.close_and_judge(v, "zeroed when full");
     }
 }
+
+/// A volume without room for the holes of a range refuses to zero it, and nothing has changed.
+#[test]
+fn a_range_that_finds_no_room_is_not_zeroed() {
+    for mode in [Mode::Async, Mode::Sync] {
+        let kind = ["-t", "ext4", "-b", "1024", "-m", "0", "-O", "^metadata_csum"];
+        let mut w = World::mke2fs(24 << 20, &kind);
+        let v = w.open(mode);
+        let f = w.file(&v, ROOT, "f");
+        let data = pattern(4, 100_000);
+        w.write(&v, f, 500_000, &data).unwrap();
+        w.resize(&v, f, 1 << 20).unwrap();
+        fill(&mut w, &v);
+        let op = SpaceOp::ZeroRange { keep_size: true };
+        let done = w.call(&v, Request::Space { ino: f, op, offset: 0, len: 1 << 20 });
+        assert_eq!(done.err(), Some(FsError::NoSpace), "{mode:?}");
+        assert!(w.read(&v, f, 500_000, 100_000).unwrap() == data, "{mode:?}: as it was");
+        w.close_and_judge(v, "no room for zeros");
+    }
+}

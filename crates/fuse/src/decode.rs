@@ -6,7 +6,7 @@ use env::Rope;
 use std::sync::Arc;
 use vfs::{
     Call, Cred, Kind, MakeKind, RenameMode, Request, SeekKind, SetAttr, SetTime, Shift, SpaceOp,
-    Stability, Time, XattrMode,
+    Stability, Time, WriteUpTo, XattrMode,
 };
 
 /// How the answer to a request is to be written.
@@ -257,15 +257,21 @@ impl Parts<'_> {
             0o010_000 => Stability::DataSync,
             _ => Stability::Unstable,
         };
+        let append = self.is_append();
         Request::Write {
             ino: self.ino(),
             offset,
             data: Rope::cut(bytes, skew, self.block_bytes),
             stability,
-            append: self.is_append(),
+            append,
             kill_suid: u32_at(f, 20) & 4 != 0,
-            // What of its pages was not written the kernel neither sends again nor tells anybody.
-            whole: self.is_from_pages(),
+            upto: match append {
+                // What of its pages was not written the kernel neither sends again nor tells anybody.
+                _ if self.is_from_pages() => WriteUpTo::All,
+                // Others may append in the middle.
+                true => WriteUpTo::OneOperation,
+                false => WriteUpTo::Room,
+            },
         }
     }
 

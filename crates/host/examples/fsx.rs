@@ -138,8 +138,7 @@ impl Fsx {
             Step::Write(offset, len) => {
                 let block = self.block as usize;
                 let data = Rope::cut(&pattern(value, offset, len), offset as usize % block, block);
-                let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-                Request::Write { ino, offset, data, stability, append, kill_suid, whole: false }
+                Request::write(ino, offset, data, Stability::Unstable)
             }
             Step::Read(offset, len) => Request::Read { ino, offset, len: len as u32 },
             Step::Truncate(to) => {

@@ -66,11 +66,8 @@ impl Bench {
 
     fn write(&mut self, kind: &'static str, ino: u32, offset: u64, bytes: &[u8]) {
         let data = Rope::cut(bytes, (offset % 4096) as usize, 4096);
-        let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-        self.ask(
-            kind,
-            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false },
-        );
+        let stability = Stability::Unstable;
+        self.ask(kind, Request::write(ino, offset, data, stability));
     }
 
     fn file(&mut self, dir: u32, n: usize) -> u32 {

@@ -40,8 +40,8 @@ impl BusyExtents {
     }
 
     /// The blocks the transaction has freed.
-    pub(crate) fn blocks_of(&self, txn: u64) -> Vec<Extent> {
-        self.by_txn.get(&txn).map(|t| t.0.clone()).unwrap_or_default()
+    pub(crate) fn blocks_of(&self, txn: u64) -> impl Iterator<Item = Extent> + '_ {
+        self.by_txn.get(&txn).into_iter().flat_map(|t| &t.0).copied()
     }
 
     /// The transaction is durable: what it freed may be reused. Returns the freed blocks.

@@ -9,7 +9,7 @@ use crate::server::{Server, User};
 use crate::xdr::{Garbage, Reader};
 use env::Rope;
 use vfs::access::{EXECUTE, READ};
-use vfs::{Call, MakeKind, RenameMode, Request, Stability, TRANSFER_BYTES_MAX};
+use vfs::{Call, MakeKind, RenameMode, Request, Stability, TRANSFER_BYTES_MAX, WriteUpTo};
 
 /// What is needed to write a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +225,7 @@ fn write(
         stability,
         append: false,
         kill_suid: true,
-        whole: false,
+        upto: WriteUpTo::OneOperation,
     })
 }
 

@@ -111,6 +111,12 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             let how = if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
             Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
         }
+        Act::Zero(p, offset, len, keep_size) => {
+            let keeps =
+                if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+            let how = FallocateFlags::ZERO_RANGE | keeps;
+            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+        }
         // A kernel refuses both over FUSE.
         Act::Collapse(p, offset, len) => {
             let how = FallocateFlags::COLLAPSE_RANGE;

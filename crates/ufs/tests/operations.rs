@@ -234,8 +234,15 @@ impl World {
         let new: Vec<u8> = (0..len).map(|_| self.rng.below(255) as u8 + 1).collect();
         let data = Rope::cut(&new, offset as usize % BLOCK, BLOCK);
         let (stability, append, kill_suid) = (Stability::Unstable, self.rng.one_in(4), false);
-        let request =
-            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false };
+        let request = Request::Write {
+            ino,
+            offset,
+            data,
+            stability,
+            append,
+            kill_suid,
+            upto: vfs::WriteUpTo::OneOperation,
+        };
         let done = self.call(request, false);
         let Ok(Reply::Written { len, .. }) = done else { panic!("{done:?}") };
         let bytes = self.bytes(ino);

@@ -13,7 +13,7 @@ pub use monitor::{Front, Monitor, Open, OpenAll, Opening, Out, Ticket, Volume, V
 pub use request::{
     AccessTimes, Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request,
     SeekKind, SetAttr, SetTime, Shift, SnapshotOp, SpaceOp, Stability, StatFs, VolumeInfo, Wcc,
-    XattrMode,
+    WriteUpTo, XattrMode,
 };
 pub use types::{Attr, Kind, S_IFMT, Time};
 

@@ -161,6 +161,19 @@ pub enum SpaceOp {
     },
 }
 
+/// How much of a write is done where one operation does not hold all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteUpTo {
+    /// As much as one holds: who asks goes on with the rest.
+    OneOperation,
+    /// As much as finds a place, in several operations: programs take a shorter write for a full
+    /// disk, if they look at all.
+    Room,
+    /// All, in several operations, or it is refused (where a part may have been written): nobody
+    /// asks again for what a shorter write has left.
+    All,
+}
+
 /// Which way what lies behind a range of whole blocks moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shift {
@@ -225,9 +238,7 @@ pub enum Request {
     Link { ino: u32, dir: u32, name: Vec<u8> },
     /// Answer: `Data`.
     Read { ino: u32, offset: u64, len: u32 },
-    /// Answer: `Written`. `append` writes at the end instead of at `offset`. `whole`: nobody asks
-    /// again for what a shorter write has left, so that it is all written, in several operations if
-    /// one does not hold it, or refused (where a part may have been written).
+    /// Answer: `Written`. `append` writes at the end instead of at `offset`.
     Write {
         ino: u32,
         // Ignored by an append.
@@ -236,7 +247,7 @@ pub enum Request {
         stability: Stability,
         append: bool,
         kill_suid: bool,
-        whole: bool,
+        upto: WriteUpTo,
     },
     /// Data, size and names durable (`data_only`: not times). Directories too. Answer: `Attr`.
     Fsync { ino: u32, data_only: bool },
@@ -304,8 +315,8 @@ pub enum Request {
 impl Request {
     /// A plain write, as most are: at a place, not at the end, and possibly of fewer bytes.
     pub fn write(ino: u32, offset: u64, data: Rope, stability: Stability) -> Request {
-        let (append, kill_suid, whole) = (false, false, false);
-        Request::Write { ino, offset, data, stability, append, kill_suid, whole }
+        let (append, kill_suid, upto) = (false, false, WriteUpTo::OneOperation);
+        Request::Write { ino, offset, data, stability, append, kill_suid, upto }
     }
 }
 

@@ -129,9 +129,9 @@ fn written(disk: &Disk, mode: Mode, forged: &[u8], chance: u8) -> (Disk, Disk) {
             for pad in 0..BS {
                 let bytes = in_file(&forged, pad);
                 let (offset, stability) = (0, Stability::FileSync);
-                let (append, kill_suid, whole) = (false, false, true);
+                let (append, kill_suid, upto) = (false, false, vfs::WriteUpTo::All);
                 let data = Rope::cut(&bytes, 0, BS);
-                let w = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+                let w = Request::Write { ino, offset, data, stability, append, kill_suid, upto };
                 ask(w).await;
             }
             ask(Request::Fsync { ino, data_only: false }).await;

@@ -160,9 +160,9 @@ fn a_file_that_claims_blocks_of_the_journal_does_not_write_them() {
                 } else {
                     let data = Rope::cut(&[0x66; 2 * BLOCK], 0, BLOCK);
                     let (offset, stability) = (0, Stability::FileSync);
-                    let (append, kill_suid, whole) = (false, false, true);
+                    let (append, kill_suid, upto) = (false, false, vfs::WriteUpTo::All);
                     let write =
-                        Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+                        Request::Write { ino, offset, data, stability, append, kill_suid, upto };
                     ask(write).await
                 };
                 let _ = volume.close().await;
@@ -194,9 +194,9 @@ async fn used(env: env::Env, mode: Mode) -> Vec<String> {
     let mut all = vec![format!("{made:?}")];
     if let Ok(Reply::Entry { attr, .. }) = made {
         let (ino, offset, stability) = (attr.ino, 0, Stability::Unstable);
-        let (append, kill_suid, whole) = (false, false, false);
+        let (append, kill_suid, upto) = (false, false, vfs::WriteUpTo::OneOperation);
         let data = Rope::cut(&[0x66; 100 * BLOCK], 0, BLOCK);
-        let w = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+        let w = Request::Write { ino, offset, data, stability, append, kill_suid, upto };
         all.push(format!("{:?}", ask(w).await));
         all.push(format!("{:?}", ask(Request::Fsync { ino, data_only: false }).await));
         let set = vfs::SetAttr { size: Some(0), ..vfs::SetAttr::default() };

@@ -137,9 +137,8 @@ async fn fill(volume: &Rc<dyn Volume>) -> Vec<(u32, u32)> {
         let dir = make(volume, 2, &format!("d{n}"), MakeKind::Dir).await;
         let ino = make(volume, dir, "file", MakeKind::File { exclusive: None }).await;
         let data = Rope::cut(&contents(n), 0, BLOCK);
-        let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-        let write =
-            Request::Write { ino, offset: 0, data, stability, append, kill_suid, whole: false };
+        let stability = Stability::Unstable;
+        let write = Request::write(ino, 0, data, stability);
         asked(volume, write).await;
         // More than the inode has room for.
         let (name, value, mode) = (b"user.a".to_vec(), vec![n as u8; 700], XattrMode::Either);

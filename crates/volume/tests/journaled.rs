@@ -9,7 +9,7 @@ use format::mkfs::{MkfsOptions, Profile};
 use sim::timing::{Access, Kind, Timing};
 use sim::{CrashImages, Fault, Image, World, block_on};
 use std::rc::Rc;
-use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume, WriteUpTo};
 use volume::{Ground, Mode, OpenOptions};
 
 const BS: usize = 1024;
@@ -78,9 +78,8 @@ impl Client {
     }
     async fn write(&self, ino: u32, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
         let data = Rope::cut(bytes, (offset % BS as u64) as usize, BS);
-        let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-        let write =
-            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false };
+        let stability = Stability::Unstable;
+        let write = Request::write(ino, offset, data, stability);
         self.ask(write).await.map(drop)
     }
     async fn fsync(&self, ino: u32, data_only: bool) -> Result<(), FsError> {
@@ -137,11 +136,17 @@ fn who_asks_for_a_whole_write_gets_it_or_is_refused() {
     block_on(&mut World::new(made(0)), |env, _| async move {
         let c = Client::of(env, options(Mode::Data)).await;
         let bytes: Vec<u8> = (0..500_000u32).map(|n| (n / 700) as u8).collect();
-        for (name, whole, offset) in [("a", false, 0), ("b", true, 0), ("c", true, 300)] {
+        for (name, upto, offset) in [
+            ("a", WriteUpTo::OneOperation, 0),
+            ("b", WriteUpTo::All, 0),
+            ("c", WriteUpTo::All, 300),
+            ("d", WriteUpTo::Room, 300),
+        ] {
+            let (append, kill_suid, whole) = (false, false, upto != WriteUpTo::OneOperation);
             let ino = c.make(name).await.unwrap();
             let data = Rope::cut(&bytes, offset as usize % BS, BS);
-            let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-            let write = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+            let stability = Stability::Unstable;
+            let write = Request::Write { ino, offset, data, stability, append, kill_suid, upto };
             let Reply::Written { len, .. } = c.ask(write).await.unwrap() else { panic!("{name}") };
             assert_eq!(len as usize == bytes.len(), whole, "{name}: {len}");
             let read = Request::Read { ino, offset, len: 1 << 20 };
@@ -152,8 +157,8 @@ fn who_asks_for_a_whole_write_gets_it_or_is_refused() {
         for n in 0.. {
             let data = Rope::cut(&bytes, 0, BS);
             let (offset, stability) = (n * bytes.len() as u64, Stability::Unstable);
-            let (append, kill_suid, whole) = (false, false, true);
-            let write = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+            let (append, kill_suid, upto) = (false, false, WriteUpTo::All);
+            let write = Request::Write { ino, offset, data, stability, append, kill_suid, upto };
             match c.ask(write).await {
                 Ok(Reply::Written { len, .. }) => assert_eq!(len as usize, bytes.len()),
                 done => return assert!(matches!(done, Err(FsError::NoSpace)), "{done:?}"),

@@ -63,12 +63,8 @@ async fn make_files(volume: &Rc<dyn Volume>) {
         let Reply::Entry { attr, .. } = asked(volume, make).await else { panic!("no entry") };
         let data = Rope::cut(&[n as u8; 9000], 0, BLOCK_BYTES);
         let stability = Stability::FileSync;
-        let (ino, offset, append, kill_suid) = (attr.ino, 0, false, false);
-        asked(
-            volume,
-            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false },
-        )
-        .await;
+        let (ino, offset) = (attr.ino, 0);
+        asked(volume, Request::write(ino, offset, data, stability)).await;
     }
 }
 

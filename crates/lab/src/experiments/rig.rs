@@ -295,9 +295,7 @@ impl Caller {
         let bytes = vec![(ino % 251) as u8 ^ (at / 97) as u8; len as usize];
         let data = Rope::cut(&bytes, (at % BLOCK) as usize, BLOCK as usize);
         let stability = if sync { Stability::FileSync } else { Stability::Unstable };
-        let (append, kill_suid) = (false, false);
-        let write =
-            Request::Write { ino, offset: at, data, stability, append, kill_suid, whole: false };
+        let write = Request::write(ino, at, data, stability);
         self.ask(write).await.map(|_| ())
     }
 

@@ -102,7 +102,15 @@ fn made_hasty(call: Call) -> Call {
     let request = match call.request {
         Request::Write { ino, offset, data, append, kill_suid, .. } => {
             let stability = Stability::Unstable;
-            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false }
+            Request::Write {
+                ino,
+                offset,
+                data,
+                stability,
+                append,
+                kill_suid,
+                upto: vfs::WriteUpTo::OneOperation,
+            }
         }
         Request::Fsync { ino, .. } => Request::GetAttr { ino },
         other => other,

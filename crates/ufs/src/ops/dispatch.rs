@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use env::{Local, Nanos, unless};
 use std::rc::Rc;
-use vfs::{Answer, Call, FsError, MakeKind, Reply, Request, Volume, Wcc};
+use vfs::{Answer, Call, FsError, MakeKind, Reply, Request, Volume, Wcc, WriteUpTo};
 
 impl<S: Store> Volume for Ufs<S> {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
@@ -144,12 +144,12 @@ impl<S: Store> Ufs<S> {
             }
             R::Link { ino, dir, name } => self.link(ctx, ino, dir, &name).await,
             R::Read { ino, offset, len } => self.read(ctx, ino, offset, len).await,
-            R::Write { ino, offset, data, stability, append, kill_suid, whole } => {
+            R::Write { ino, offset, data, stability, append, kill_suid, upto } => {
                 let w = super::write::Write { offset, data, stability, append, kill_suid };
-                if whole {
-                    self.write_whole(ctx, ino, w).await
-                } else {
-                    self.write(ctx, ino, w).await
+                match upto {
+                    WriteUpTo::OneOperation => self.write(ctx, ino, w).await,
+                    WriteUpTo::Room => self.write_parts(ctx, ino, w, (0, false)).await,
+                    WriteUpTo::All => self.write_whole(ctx, ino, w).await,
                 }
             }
             R::Fsync { ino, data_only } => self.fsync(ino, data_only).await,

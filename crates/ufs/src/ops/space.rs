@@ -76,7 +76,6 @@ impl<S: Store> Ufs<S> {
             SpaceOp::PunchHole | SpaceOp::ZeroRange { .. } if offset >= size => None,
             _ => Some(self.hole(&inode, offset..end.min(size), zeros).await?),
         };
-        let replaces = !zeros || self.has_room_for(offset..end).await;
         let need = hole.as_ref().map_or(Credits::blocks(64), |h| h.steps[0].need);
         let mut txn = self.begin(ctx, need).await?;
         let done = match op {
@@ -85,19 +84,13 @@ impl<S: Store> Ufs<S> {
             }
             SpaceOp::Allocate { .. } => self.allocate(&mut txn, &inode, offset, end).await,
             SpaceOp::PunchHole => self.punch(&mut txn, &inode, hole).await,
-            SpaceOp::ZeroRange { keep_size } => {
-                let zeroed = match hole {
-                    Some(hole) if !replaces => self.write_zeros(&mut txn, &inode, hole).await,
-                    hole => self.punch(&mut txn, &inode, hole).await,
-                };
-                match zeroed {
-                    Ok(()) if zeros => {
-                        self.preallocate(&mut txn, &inode, offset..end, keep_size).await
-                    }
-                    Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
-                    Err(e) => Err(e),
-                }
+            SpaceOp::ZeroRange { keep_size } if unwritten => {
+                self.zero_range(&mut txn, &inode, hole, (offset..end, keep_size)).await
             }
+            SpaceOp::ZeroRange { keep_size } => match self.punch(&mut txn, &inode, hole).await {
+                Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
+                Err(e) => Err(e),
+            },
         };
         self.end_written(ctx, &inode, txn, locks, done).await
     }
@@ -269,6 +262,33 @@ impl<S: Store> Ufs<S> {
             at = step.to;
         }
         Ok(())
+    }
+
+    /// Zeros that cost none: others that were never written take the place of a range's blocks, and
+    /// of its holes. These come first, so that a volume without room for them refuses before any
+    /// contents have gone.
+    async fn zero_range(
+        &self,
+        txn: &mut S::Txn,
+        inode: &Rc<Inode>,
+        hole: Option<Hole>,
+        (range, keep_size): (Range<u64>, bool),
+    ) -> Result<(), FsError> {
+        let Some(hole) = hole else {
+            return self.preallocate(txn, inode, range, keep_size).await;
+        };
+        let (held, room) = (|| self.attr(&inode.h).blocks, self.has_room_for(range.clone()).await);
+        let before = held();
+        self.preallocate(txn, inode, range.clone(), true).await?;
+        if held() != before {
+            // What it was to edit besides is used up.
+            self.store.renew(txn, hole.steps[0].need).await?;
+        }
+        match room {
+            true => self.punch(txn, inode, Some(hole)).await?,
+            false => self.write_zeros(txn, inode, hole).await?,
+        }
+        self.preallocate(txn, inode, range, keep_size).await
     }
 
     /// Is there room for all blocks of the range beside those it has? What goes cannot be used

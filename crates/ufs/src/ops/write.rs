@@ -30,7 +30,7 @@ impl<S: Store> Ufs<S> {
     /// Writes all of it, as often as an operation is cut short.
     pub(super) async fn write_whole(&self, ctx: &mut Ctx, ino: u32, w: Write) -> Done {
         let inode = self.inode(ino).await?;
-        let mut done = self.has_already(&inode, &w).await?;
+        let done = self.has_already(&inode, &w).await?;
         if done > 0 && done == w.data.len() {
             if w.stability != Stability::Unstable {
                 self.fsync(ino, false).await?;
@@ -38,16 +38,36 @@ impl<S: Store> Ufs<S> {
             let (len, attr) = (done as u32, self.attr(&inode.h));
             return Ok(Reply::Written { len, stability: w.stability, attr });
         }
+        self.write_parts(ctx, ino, w, (done, true)).await
+    }
+
+    /// Writes what is behind its first `done` bytes, as often as an operation is cut short; less
+    /// only if the rest is refused. `or_none`: then all of it is.
+    pub(super) async fn write_parts(
+        &self,
+        ctx: &mut Ctx,
+        ino: u32,
+        w: Write,
+        (mut done, or_none): (usize, bool),
+    ) -> Done {
+        let mut last = None;
         loop {
             let (offset, data) = (w.offset + done as u64, w.data.behind(done));
             let part = Write { offset, data, ..w };
-            let mut reply = self.write(ctx, ino, part).await?;
+            let mut reply = match (self.write(ctx, ino, part).await, last) {
+                (Ok(reply), _) => reply,
+                // Of the rest the next write is told.
+                (Err(_), Some(reply)) if !or_none => return Ok(reply),
+                (Err(e), _) => return Err(e),
+            };
             let Reply::Written { len, .. } = &mut reply else { return Ok(reply) };
-            done += *len as usize;
-            if *len == 0 || done == w.data.len() {
-                *len = done as u32;
+            let n = *len as usize;
+            done += n;
+            *len = done as u32;
+            if n == 0 || done == w.data.len() {
                 return Ok(reply);
             }
+            last = Some(reply);
         }
     }
 

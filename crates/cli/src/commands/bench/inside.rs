@@ -116,7 +116,7 @@ impl Place for Folder {
             stability: if durable { Stability::FileSync } else { Stability::Unstable },
             append: false,
             kill_suid: false,
-            whole: false,
+            upto: vfs::WriteUpTo::OneOperation,
         };
         self.ask(request).map(drop)
     }

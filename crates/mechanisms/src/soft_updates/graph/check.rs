@@ -118,6 +118,9 @@ impl Graph {
 
     /// The blocks of the extent with nodes that have yet to be written.
     pub(in super::super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
+        if e.len <= self.len() as u64 {
+            return (0..e.len).filter_map(|n| self.pending_of(e.start.plus(n))).collect();
+        }
         self.blocks_in(e).into_iter().filter_map(|b| self.pending_of(b)).collect()
     }
 
