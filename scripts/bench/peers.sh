@@ -44,7 +44,7 @@ make_peer() {
   rm -f "$image"
   if [ -n "${WRITTEN:-}" ]; then ln "$WRITTEN" "$image"; else truncate -s "$ROOM" "$image"; fi
   case $1 in
-    cairn-ext3 | cairn-soft) "$CAIRN" mkfs "$image" --force --profile ext3 >/dev/null ;;
+    cairn-ext3 | cairn-soft | cairn-async-ext3) "$CAIRN" mkfs "$image" --force --profile ext3 >/dev/null ;;
     # shellcheck disable=SC2046
     cairn | cairn-dev) "$CAIRN" mkfs "$image" --force $(kind_for "${MODE:-async}") >/dev/null ;;
     cairn*) "$CAIRN" mkfs "$image" --force >/dev/null ;;
@@ -60,7 +60,7 @@ again() {
     cairn) serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-default | cairn-ext3 | cairn-ext4) serve_at "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-ordered) serve_at "$dir" "$image" --mode ordered --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
-    cairn-async) MODE=async serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
+    cairn-async | cairn-async-ext3) MODE=async serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-soft) MODE=soft-updates serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-dev) serve_async "$dir" "$image" --fuse-uring off "$@" ;;
     fuse2fs) MOUNTS+=("$dir"); fuse2fs "$image" "$dir" -o rw >/dev/null 2>&1 ;;

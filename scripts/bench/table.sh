@@ -18,8 +18,9 @@ print_table() {
     function daily(w, name) {
       w = "daily-" w
       if (!((w, "cairn-default") in v)) return
-      printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, cell(w, "cairn-default"), cell(w, "cairn-ordered"),
-        cell(w, "cairn-async"), cell(w, "cairn-soft"), cell(w, "nothing"), cell(w, "nothing-dev"), cell(w, "fuse2fs"), cell(w, "ext4")
+      printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, cell(w, "cairn-default"), cell(w, "cairn-ordered"),
+        cell(w, "cairn-async"), cell(w, "cairn-async-ext3"), cell(w, "cairn-soft"), cell(w, "nothing"),
+        cell(w, "nothing-dev"), cell(w, "fuse2fs"), cell(w, "ext4")
     }
     END {
       print "| workload | cairn | empty FUSE | fuse2fs | kernel ext2 | kernel ext4 | to empty | to fuse2fs | to ext4 |"
@@ -30,8 +31,8 @@ print_table() {
       rows("million-first", "1,000,000 files: first tenth, files/s"); rows("million-last", "1,000,000 files: last tenth")
       print ""
       if (("daily-copy", "cairn-default") in v) {
-        print "| every day | default | `ordered` | `async` | `soft-updates` | empty FUSE | empty (/dev/fuse) | fuse2fs | kernel ext4 |"
-        print "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+        print "| every day | default | `ordered` | `async` | `async`, ext3 | `soft-updates`, ext3 | empty FUSE | empty (/dev/fuse) | fuse2fs | kernel ext4 |"
+        print "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
         daily("copy", "cp -a, ms"); daily("untar", "tar x, ms"); daily("clone", "git clone, ms"); daily("remove", "rm -r, ms")
         daily("mail", "mail files, 512-byte writes, transactions/s")
         daily("processor", "processor time of the server for a round, ms"); print ""
