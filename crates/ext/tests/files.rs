@@ -174,6 +174,8 @@ fn what_only_grows_is_appended_to_by_pages() {
     let mut text = pattern(1, 1500);
     w.write(&v, f, 0, &text).unwrap();
     w.call(&v, Request::SetFlags { ino: f, flags: ONLY_GROWS }).unwrap();
+    let no_copies = Request::SetFlags { ino: f, flags: ONLY_GROWS | 0x80_0000 };
+    assert_eq!(w.call(&v, no_copies).err(), Some(FsError::NotSupported), "what nobody keeps");
     let send = |w: &mut World, bytes: &[u8], upto| {
         let (ino, offset, data) = (f, 0, Rope::cut(bytes, 0, 1024));
         let (stability, append, kill_suid) = (Stability::DataSync, false, false);

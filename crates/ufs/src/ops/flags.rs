@@ -36,7 +36,7 @@ impl<S: Store> Ufs<S> {
         let old = inode.with(|i| i.flags());
         let changed = (old & SHOWN) ^ (flags & SHOWN);
         let misplaced = if inode.is_dir() { 0 } else { OF_DIRECTORIES };
-        if changed & !SETTABLE != 0 || flags & misplaced != 0 {
+        if changed & !SETTABLE != 0 || flags & (misplaced | !SHOWN) != 0 {
             return Err(FsError::NotSupported);
         }
         self.permit_owner(ctx, &inode)?;
