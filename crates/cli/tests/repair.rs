@@ -81,7 +81,7 @@ fn what_was_durable_in_async_is_there_after_a_crash() {
             .args(["-q", "-F", "-t", "ext4", "-O", features, s(&image), "32M"])
             .status();
         assert!(made.unwrap().success());
-        let server = Server::trusting(&[&image], ANY, &["--mode", "async"]);
+        let server = Server::trusting(&[&image], ANY, &["--mode", "async", "--unsafe-async"]);
         let mut on = server.client("/");
         let root = on.root.clone();
         let file = on.create_new(&root, "f").unwrap();
