@@ -15,6 +15,7 @@ pub(crate) mod failing;
 mod fleeting;
 mod fragments;
 mod full;
+mod gaps;
 pub(crate) mod groups;
 mod held;
 mod holes;
@@ -158,6 +159,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "fleeting",
             "files made and removed again at once, among names that stay and slots reused",
         ),
+        ("gaps", "files that come and go in the room of names that were moved away a moment ago"),
         ("slots", "inodes given to new files while changes of the last file's wait to be written"),
         ("short-lives", "new contents freed again while they and others' are being written back"),
         ("tight", "hardly any room: files go, and others take at once what they held"),
@@ -321,6 +323,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "swaps" => swaps::script(seed),
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
+        "gaps" => gaps::script(seed),
         "slots" => slots::script(seed),
         "trims" => trims::script(seed),
         "short-lives" => short_lives::script(seed),

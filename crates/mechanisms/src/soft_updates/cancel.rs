@@ -117,9 +117,10 @@ impl SoftUpdates {
 }
 
 impl Graph {
-    /// May these operations be forgotten together (I10)? What they lie over must be names that are
-    /// older than all of theirs, of whose space they have taken some and given it back; over them
-    /// nothing may lie. No name of theirs may wait for the going of an older one in another block:
+    /// May these operations be forgotten together (I10)? What they lie over, by whatever way, must
+    /// be names that are older than all of theirs, of whose space they have taken some and given it
+    /// back; over them nothing may lie. (A going is none: taken back, it would show its name again,
+    /// over whose text theirs may have been written.) No name of theirs may wait for the going of an older one in another block:
     /// who takes the name next would not know of that any more (I9). `wholly`: not even bits in use
     /// and contents were seen.
     pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>, wholly: bool) -> bool {
@@ -130,17 +131,37 @@ impl Graph {
         let mut over: BTreeMap<NodeId, u32> = BTreeMap::new();
         let under = nodes.iter().filter_map(|id| self.node(*id)).flat_map(|n| &n.under);
         under.for_each(|u| *over.entry(*u).or_default() += 1);
+        if !anything_goes && !self.lie_over_names(&nodes, first) {
+            return false;
+        }
         nodes.iter().all(|id| {
             let n = self.node(*id).expect("it is one of theirs");
             let is_unseen = !wholly && n.step == CONTENTS || n.is_pending();
-            let beside = |u: &NodeId| nodes.contains(u) || *u < first && self.is_name(*u);
-            let is_beside = anything_goes || n.under.iter().all(beside);
             let waits = |u: &NodeId| self.has(*u) && !nodes.contains(u);
             let is_free = n.step != NAMES || !n.after.iter().any(waits);
             let is_free = is_free || self.plant().is("cancel-between-names");
             let is_top = n.over == over.get(id).copied().unwrap_or_default();
-            is_unseen && is_beside && is_free && is_top
+            is_unseen && is_free && is_top
         })
+    }
+
+    /// Do the nodes, of which this is the first, lie over older names only, through others too?
+    fn lie_over_names(&self, nodes: &BTreeSet<NodeId>, first: NodeId) -> bool {
+        let below = |id: &NodeId| self.node(*id).into_iter().flat_map(|n| &n.under).copied();
+        let (mut seen, mut todo) = (BTreeSet::new(), Vec::new());
+        todo.extend(nodes.iter().flat_map(below));
+        while let Some(id) = todo.pop() {
+            if nodes.contains(&id) || !seen.insert(id) {
+                continue;
+            }
+            if id >= first || !self.is_name(id) {
+                return false;
+            }
+            if !self.plant().is("cancel-over-goings") {
+                todo.extend(below(&id));
+            }
+        }
+        true
     }
 
     /// The nodes of the operations; None if one of them has none any more, if an inode or a name of

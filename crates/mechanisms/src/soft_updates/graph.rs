@@ -299,11 +299,6 @@ impl Graph {
         nodes.iter().filter(is).copied().collect()
     }
 
-    /// Has the operation, in this step, written over what the node has written?
-    pub(super) fn is_under_step(&self, id: NodeId, txn: u64, step: usize) -> bool {
-        self.of_step(txn, step).iter().any(|n| self.nodes[*n].under.contains(&id))
-    }
-
     /// What concerns an inode that this operation frees is promised to nobody.
     pub(super) fn forget_own(&mut self, txn: u64, ino: Ino) {
         let Some(op) = self.operations.get(txn) else { return };

@@ -109,12 +109,12 @@ impl Directories {
 
     /// The names of the inode that other operations have made, and what they are reached by.
     fn other_names(&self, graph: &Graph, txn: u64, ino: Ino) -> BTreeSet<NodeId> {
-        let mut all = BTreeSet::new();
+        let (mut all, goings) = (BTreeSet::new(), graph.of_step(txn, UNNAMES));
         for id in graph.owned_by(ino) {
             let Some(n) = graph.node(id).filter(|n| n.step == NAMES && n.txn != txn) else {
                 continue;
             };
-            if graph.is_under_step(id, txn, UNNAMES) {
+            if goings.iter().any(|g| graph.lies_over(*g, id)) {
                 continue; // the very name that goes
             }
             all.insert(id);

@@ -66,6 +66,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "copied-early",
     "attributes-apart",
     "cancel-between-names",
+    "cancel-over-goings",
     "cancel-over-others",
     "cancel-what-was-seen",
     "unreachable-name",
