@@ -183,7 +183,7 @@ fn what_only_grows_is_appended_to_by_pages() {
         w.call(&v, r).map(|r| if let Reply::Written { len, .. } = r { len } else { 0 })
     };
     text.extend(pattern(2, 1000));
-    assert_eq!(send(&mut w, &text, WriteUpTo::Room), Err(FsError::Perm));
+    assert_eq!(send(&mut w, &text, WriteUpTo::Space), Err(FsError::Perm));
     assert_eq!(send(&mut w, &text, WriteUpTo::All), Ok(2500));
     assert_eq!(send(&mut w, &text[..1024], WriteUpTo::All), Ok(1024));
     assert_eq!(send(&mut w, &pattern(3, 3000), WriteUpTo::All), Err(FsError::Perm));
@@ -213,7 +213,7 @@ fn a_program_that_a_stranger_writes_runs_as_nobody_durably() {
         let stranger = Cred { uid: 7, gid: 7, groups: [].into(), check: true };
         let (offset, data, stability) =
             (0, Rope::cut(&pattern(2, 500), 0, 1024), Stability::Unstable);
-        let (append, kill_suid, upto) = (false, true, WriteUpTo::Room);
+        let (append, kill_suid, upto) = (false, true, WriteUpTo::Space);
         let r = Request::Write { ino: f, offset, data, stability, append, kill_suid, upto };
         w.call_as(&v, stranger, r).unwrap();
         assert_eq!(w.mode_on_disk("f"), 0o777, "mode {mode}");

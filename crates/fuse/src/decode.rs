@@ -266,11 +266,11 @@ impl Parts<'_> {
             append,
             kill_suid: u32_at(f, 20) & 4 != 0,
             upto: match append {
-                // What of its pages was not written the kernel neither sends again nor tells anybody.
+                // What of its pages was not written the kernel neither sends again nor tells.
                 _ if self.is_from_pages() => WriteUpTo::All,
                 // Others may append in the middle.
                 true => WriteUpTo::OneOperation,
-                false => WriteUpTo::Room,
+                false => WriteUpTo::Space,
             },
         }
     }

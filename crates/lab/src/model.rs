@@ -4,6 +4,7 @@
 use crate::acts::{Act, payload, split};
 use crate::contents::Contents;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use vfs::FsError;
 
@@ -116,6 +117,15 @@ impl Model {
         }
     }
 
+    /// Zeros in the range; the file goes on to its end, if it is to.
+    fn zero(&mut self, path: &str, range: Range<u64>, keep_size: bool) -> Result<()> {
+        let bytes = self.file(path)?;
+        let end = if keep_size { bytes.len() } else { bytes.len().max(range.end) };
+        bytes.zero(range);
+        bytes.resize(end);
+        Ok(())
+    }
+
     /// Does it.
     pub fn apply(&mut self, act: &Act) -> Result<()> {
         match act {
@@ -156,13 +166,7 @@ impl Model {
                 bytes.resize(bytes.len().max(end));
                 Ok(())
             }
-            Act::Zero(p, offset, len, keep_size) => {
-                let bytes = self.file(p)?;
-                let end = if *keep_size { bytes.len() } else { bytes.len().max(offset + len) };
-                bytes.zero(*offset..offset + len);
-                bytes.resize(end);
-                Ok(())
-            }
+            Act::Zero(p, at, len, keep_size) => self.zero(p, *at..at + len, *keep_size),
             Act::Collapse(p, offset, len) => {
                 let bytes = self.file(p)?;
                 if offset + len >= bytes.len() {

@@ -151,10 +151,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("reuse", "directories removed, and files that take their blocks, with fsync"),
         ("wrap", "so many fsyncs that a small journal goes round"),
         ("callers", "three callers at a time in the same directories"),
-        (
-            "postmark",
-            "a mail server's small files: created, read, appended to, removed, with fsync",
-        ),
+        ("postmark", "a mail server's small files: created, read, appended to, removed"),
         (
             "fleeting",
             "files made and removed again at once, among names that stay and slots reused",

@@ -70,6 +70,14 @@ fn emerge(path: &Path, contents: &[u8]) -> Result<()> {
     Ok(linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
+fn space(path: &Path, how: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+    Ok(fallocate(OpenOptions::new().write(true).open(path)?, how, offset, len)?)
+}
+
+fn keeping(size: bool) -> FallocateFlags {
+    if size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() }
+}
+
 fn act(root: &Path, act: &Act) -> Result<()> {
     let at = |path: &str| -> PathBuf { root.join(path.trim_start_matches('/')) };
     let write = || OpenOptions::new().write(true).clone();
@@ -104,28 +112,19 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             file.write_all_at(&lab::payload(*value, *offset, *len), *offset)
         }
         Act::Punch(p, offset, len) => {
-            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+            space(&at(p), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, *offset, *len)
         }
         Act::Allocate(p, offset, len, keep_size) => {
-            let how = if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
-            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+            space(&at(p), keeping(*keep_size), *offset, *len)
         }
         Act::Zero(p, offset, len, keep_size) => {
-            let keeps =
-                if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
-            let how = FallocateFlags::ZERO_RANGE | keeps;
-            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+            space(&at(p), FallocateFlags::ZERO_RANGE | keeping(*keep_size), *offset, *len)
         }
         // A kernel refuses both over FUSE.
         Act::Collapse(p, offset, len) => {
-            let how = FallocateFlags::COLLAPSE_RANGE;
-            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+            space(&at(p), FallocateFlags::COLLAPSE_RANGE, *offset, *len)
         }
-        Act::Insert(p, offset, len) => {
-            let how = FallocateFlags::INSERT_RANGE;
-            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
-        }
+        Act::Insert(p, offset, len) => space(&at(p), FallocateFlags::INSERT_RANGE, *offset, *len),
         Act::Attribute(p, len, value) => {
             let value = vec![*value; *len];
             Ok(setxattr(at(p), "user.attribute", &value, XattrFlags::empty())?)

@@ -168,7 +168,7 @@ pub enum WriteUpTo {
     OneOperation,
     /// As much as finds a place, in several operations: programs take a shorter write for a full
     /// disk, if they look at all.
-    Room,
+    Space,
     /// All, in several operations, or it is refused (where a part may have been written): nobody
     /// asks again for what a shorter write has left.
     All,

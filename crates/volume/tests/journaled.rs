@@ -140,7 +140,7 @@ fn who_asks_for_a_whole_write_gets_it_or_is_refused() {
             ("a", WriteUpTo::OneOperation, 0),
             ("b", WriteUpTo::All, 0),
             ("c", WriteUpTo::All, 300),
-            ("d", WriteUpTo::Room, 300),
+            ("d", WriteUpTo::Space, 300),
         ] {
             let (append, kill_suid, whole) = (false, false, upto != WriteUpTo::OneOperation);
             let ino = c.make(name).await.unwrap();

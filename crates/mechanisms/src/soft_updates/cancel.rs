@@ -120,9 +120,9 @@ impl Graph {
     /// May these operations be forgotten together (I10)? What they lie over, by whatever way, must
     /// be names that are older than all of theirs, of whose space they have taken some and given it
     /// back; over them nothing may lie. (A going is none: taken back, it would show its name again,
-    /// over whose text theirs may have been written.) No name of theirs may wait for the going of an older one in another block:
-    /// who takes the name next would not know of that any more (I9). `wholly`: not even bits in use
-    /// and contents were seen.
+    /// over whose text theirs may have been written.) No name of theirs may wait for the going of
+    /// an older one in another block: who takes the name next would not know of that any more (I9).
+    /// `wholly`: not even bits in use and contents were seen.
     pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>, wholly: bool) -> bool {
         let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
         let Some(first) = nodes.first().copied() else { return false };

@@ -148,7 +148,7 @@ impl<S: Store> Ufs<S> {
                 let w = super::write::Write { offset, data, stability, append, kill_suid };
                 match upto {
                     WriteUpTo::OneOperation => self.write(ctx, ino, w).await,
-                    WriteUpTo::Room => self.write_parts(ctx, ino, w, (0, false)).await,
+                    WriteUpTo::Space => self.write_parts(ctx, ino, w, (0, false)).await,
                     WriteUpTo::All => self.write_whole(ctx, ino, w).await,
                 }
             }
