@@ -221,6 +221,13 @@ fn s(p: &str) -> String {
     p.to_owned()
 }
 
+/// Most of the space that is left has had contents afterwards.
+fn used_before() -> [Act; 5] {
+    let old = s("/old");
+    let write = Act::Write(old.clone(), 0, 1 << 20, 0xee);
+    [Act::Create(old.clone()), write, Act::Sync, Act::Unlink(old), Act::Sync]
+}
+
 fn base() -> Vec<Act> {
     vec![
         Act::Mkdir(s("/A")),

@@ -2,7 +2,7 @@
 //! and go; space is allocated ahead and written later, in blocks that others' contents were in
 //! before.
 
-use super::{Script, s};
+use super::{Script, s, used_before};
 use crate::acts::Act;
 use env::Rng;
 
@@ -14,12 +14,7 @@ pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
     let files = ["/a", "/b", "/c"];
     let mut setup: Vec<Act> = files.iter().map(|f| Act::Create(s(f))).collect();
-    setup.push(Act::Create(s("/old")));
-    // All of the space that is left has had contents.
-    setup.push(Act::Write(s("/old"), 0, 1 << 20, 0xee));
-    setup.push(Act::Sync);
-    setup.push(Act::Unlink(s("/old")));
-    setup.push(Act::Sync);
+    setup.extend(used_before());
     for f in ["/a", "/b"] {
         let piece = |n| Act::Write(s(f), 2048 * n, 1024, f.as_bytes()[1]);
         setup.extend((0..BLOCKS / 2).map(piece));

@@ -2,7 +2,7 @@
 //! others that were never written take their places. They are written, cut and made durable
 //! afterwards, or not.
 
-use super::{Script, s};
+use super::{Script, s, used_before};
 use crate::acts::Act;
 use env::Rng;
 
@@ -13,12 +13,7 @@ pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
     let files = ["/a", "/b"];
     let mut setup: Vec<Act> = files.iter().map(|f| Act::Create(s(f))).collect();
-    // Of the space that is left most has had contents.
-    setup.push(Act::Create(s("/old")));
-    setup.push(Act::Write(s("/old"), 0, 1 << 20, 0xee));
-    setup.push(Act::Sync);
-    setup.push(Act::Unlink(s("/old")));
-    setup.push(Act::Sync);
+    setup.extend(used_before());
     for f in files {
         setup.push(Act::Write(s(f), 0, BYTES as usize, f.as_bytes()[1]));
     }

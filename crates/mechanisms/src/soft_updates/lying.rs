@@ -27,13 +27,8 @@ impl Head {
     fn and(self, later: Head) -> Head {
         match (self, later) {
             (head, Head::None) | (Head::None, head) => head,
-            (a, b) => {
-                if a == b {
-                    a
-                } else {
-                    Head::Many
-                }
-            }
+            (a, b) if a == b => a,
+            _ => Head::Many,
         }
     }
 
