@@ -15,6 +15,7 @@ mod limits;
 mod lists;
 mod open_waits;
 mod policy;
+mod renames;
 mod trim;
 mod uncut;
 mod values;

@@ -253,6 +253,12 @@ pub trait Integrity: WriteGate {
         false
     }
 
+    /// Does a name that the operation took away go on the disk only much later, after many others
+    /// that wait one for another? What is written over it waits with it.
+    fn keeps_old_name(&self, _: Ended) -> bool {
+        false
+    }
+
     /// Forces pending work, so that more may be reused or written.
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>>;
 

@@ -8,6 +8,7 @@ use crate::random::random_act;
 use env::Rng;
 
 mod attributes;
+mod chains;
 mod cleaning;
 mod crowd;
 mod extents;
@@ -157,6 +158,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "files made and removed again at once, among names that stay and slots reused",
         ),
         ("gaps", "files that come and go in the room of names that were moved away a moment ago"),
+        ("chains", "most names of a directory change, each in the place of one that waits"),
         ("slots", "inodes given to new files while changes of the last file's wait to be written"),
         ("short-lives", "new contents freed again while they and others' are being written back"),
         ("tight", "hardly any room: files go, and others take at once what they held"),
@@ -328,6 +330,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
         "gaps" => gaps::script(seed),
+        "chains" => chains::script(seed),
         "slots" => slots::script(seed),
         "trims" => trims::script(seed),
         "short-lives" => short_lives::script(seed),

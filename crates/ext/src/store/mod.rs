@@ -90,6 +90,9 @@ impl Transactions for Ext {
         }
         Ok(())
     }
+    fn keeps_old_name(&self, by: Ended) -> bool {
+        self.mechanism.keeps_old_name(by)
+    }
     async fn amid_split(&self, txn: &mut Txn) -> Result<(), FsError> {
         if self.plant.is(LEAF_IN_TWO) { self.in_two(txn).await } else { Ok(()) }
     }

@@ -8,6 +8,7 @@
 
 mod beside;
 mod capture;
+mod chains;
 mod check;
 mod contents;
 mod index;
@@ -46,6 +47,8 @@ pub(super) struct Node {
     pub(super) own: Few<Ino>,
     /// Directories whose names it changes.
     pub(super) names_in: Few<Ino>,
+    /// So many names wait one for another until this one can go, or come (chains.rs).
+    chain: u32,
 }
 
 impl Node {
@@ -211,6 +214,7 @@ impl Graph {
                 after: Few::new(),
                 own: Few::new(),
                 names_in: Few::new(),
+                chain: 0,
             };
             self.nodes.insert(self.last, new);
             self.last

@@ -524,6 +524,9 @@ impl Integrity for SoftUpdates {
     fn is_unseen(&self, ino: Ino) -> bool {
         self.latest.borrow().is_being_made(ino)
     }
+    fn keeps_old_name(&self, by: Ended) -> bool {
+        self.graph.borrow().keeps_old_name(by.0)
+    }
     fn has_busy_extents(&self) -> bool {
         !self.busy.borrow().is_empty()
     }

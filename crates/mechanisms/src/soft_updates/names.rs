@@ -100,6 +100,7 @@ impl Directories {
                 self.left.entry(*dir).or_default().extend(all.iter().chain(&kept_by));
             }
         }
+        graph.note_chains(txn);
         for ino in &names.freed {
             self.reach.remove(ino);
             self.grown.remove(ino);

@@ -51,6 +51,11 @@ impl<S: Store> Ufs<S> {
         self.table.get(ino).is_some_and(|i| i.is_dir())
     }
 
+    /// Has the inode, which loses a name, another one? Whoever takes names away has it in memory.
+    fn is_named_elsewhere(&self, ino: Ino) -> bool {
+        self.table.get(ino).is_some_and(|i| i.links() > 1)
+    }
+
     fn intend_named(&self, txn: &mut S::Txn, dir: &Inode, name: &[u8], (ino, is_dir): (Ino, bool)) {
         let dir = dir.ino();
         txn.intend(|| Intent::Named(NameIntent { dir, ino, is_dir, name: name.to_vec() }));
@@ -167,12 +172,22 @@ impl<S: Store> Ufs<S> {
         let with_index = |f: &mut dyn FnMut(&mut super::DirIndex) -> bool| {
             dir.dir.borrow_mut().as_deref_mut().map(f).ok_or(FsError::Stale)
         };
-        if with_index(&mut |x| x.find_slack(name_len).is_some())? {
+        let has_slack = |x: &mut super::DirIndex| {
+            x.settle(|by| self.store.keeps_old_name(by));
+            let found = x.find_slack(name_len);
+            found.is_some() || !x.few_are_vacated() && x.take_vacated(name_len).is_some()
+        };
+        if with_index(&mut |x| has_slack(x))? {
             return Ok(());
         }
         let mut empty = vec![0; self.store.limits().block_bytes];
         dirent::init_empty_before(&mut empty, self.store.limits().dir_tail);
-        self.grow(txn, dir, &empty).await?;
+        match self.grow(txn, dir, &empty).await {
+            Err(FsError::NoSpace) if with_index(&mut |x| x.take_vacated(name_len).is_some())? => {
+                return Ok(());
+            }
+            grown => grown?,
+        }
         let has_room = |x: &mut Box<super::DirIndex>| x.find_slack(name_len).is_some();
         let found = dir.dir.borrow_mut().as_mut().is_none_or(has_room);
         assert!(found, "U4: a new block of directory {} has no room for a name", dir.ino());
@@ -337,6 +352,10 @@ impl<S: Store> Ufs<S> {
             let part = entries_part(&bytes, limits.dir_tail);
             let refreshed = index.refresh_sector(block, offset / SECTOR, part);
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
+            if !self.store.guarantees().atomic && self.is_named_elsewhere(ino) {
+                index.settle(|by| self.store.keeps_old_name(by));
+                index.vacate(block, offset / SECTOR, txn.id());
+            }
         }
         self.leave_gaps(txn, dir, &buf, is_indexed);
         Ok(())

@@ -3,9 +3,11 @@
 //! cost a look, not a mistake. The hash has a key that nobody outside knows, so that nobody can
 //! choose names that all have one.
 
+use super::vacated::Vacated;
 use env::IdMap;
 use format::ext::dirent::{SECTOR, crosses_sector, entries, free_in};
 use format::{FormatError, Ino};
+use integrity::Ended;
 use siphasher::sip::SipHasher13;
 
 /// Slack is counted in units of 4 bytes; a sector has 128.
@@ -22,8 +24,9 @@ pub(crate) struct DirIndex {
     slacks: Vec<u8>,
     /// Blocks of the kernel's making: with entries that cross sectors.
     crossing: Vec<bool>,
-    /// No sector before this one has so much slack.
+    /// No sector before this one has so much slack, but for those that names have left lately.
     hints: [u32; CLASSES],
+    vacated: Vacated,
     block_bytes: usize,
     len: usize,
 }
@@ -38,6 +41,7 @@ impl DirIndex {
             slacks: Vec::new(),
             crossing: Vec::new(),
             hints: [0; CLASSES],
+            vacated: Vacated::default(),
             block_bytes,
             len: 0,
         }
@@ -96,20 +100,61 @@ impl DirIndex {
                 most = most.max(free_in(&e));
             }
         }
-        let slack = (most / 4) as u8;
-        let at = block as usize * (self.block_bytes / SECTOR) + sector;
-        self.slacks[at] = slack;
-        for class in &mut self.hints[..=usize::from(slack)] {
-            *class = (*class).min(at as u32);
-        }
+        let at = self.sector_at(block, sector);
+        self.slacks[at as usize] = (most / 4) as u8;
+        self.offer(at);
         Ok(())
+    }
+
+    fn sector_at(&self, block: u64, sector: usize) -> u32 {
+        (block as usize * (self.block_bytes / SECTOR) + sector) as u32
+    }
+
+    /// The sector's slack is there for new names.
+    fn offer(&mut self, at: u32) {
+        let slack = self.slacks[at as usize];
+        for class in &mut self.hints[..=usize::from(slack)] {
+            *class = (*class).min(at);
+        }
+    }
+
+    /// A name has left this sector by an operation, and the file has another one.
+    pub(crate) fn vacate(&mut self, block: u64, sector: usize, by: Ended) {
+        self.vacated.add(self.sector_at(block, sector), by);
+    }
+
+    /// Sectors that names have left are kept from new ones as long as somebody `waits` there; all
+    /// operations on the directory have ended.
+    pub(crate) fn settle(&mut self, waits: impl Fn(Ended) -> bool) {
+        self.vacated.hold(&waits);
+        while let Some(free) = self.vacated.pop(&waits) {
+            free.into_iter().for_each(|at| self.offer(at));
+        }
+    }
+
+    /// Are few sectors kept from new names, so that the directory may grow instead?
+    pub(crate) fn few_are_vacated(&self) -> bool {
+        self.vacated.len() * 2 <= self.slacks.len()
+    }
+
+    /// Slack in those, if there is enough in one.
+    pub(crate) fn take_vacated(&mut self, name_len: usize) -> Option<(u64, usize)> {
+        while let Some(free) = self.vacated.pop(|_| false) {
+            let Some(at) = free else { continue };
+            self.offer(at);
+            if let Some(found) = self.find_slack(name_len) {
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// A sector with slack for a name of `name_len` bytes: (block, sector).
     pub(crate) fn find_slack(&mut self, name_len: usize) -> Option<(u64, usize)> {
         let need = format::ext::dirent::needed(name_len) / 4;
         let from = self.hints[need] as usize;
-        let found = (from..self.slacks.len()).find(|&i| usize::from(self.slacks[i]) >= need);
+        let fits = |&i: &usize| usize::from(self.slacks[i]) >= need && !self.vacated.has(i as u32);
+        let found = (from..self.slacks.len()).find(fits);
         let at = found.unwrap_or(self.slacks.len());
         for class in &mut self.hints[need..] {
             *class = (*class).max(at as u32);

@@ -17,6 +17,7 @@ mod memo;
 mod scan;
 mod split;
 mod tree;
+mod vacated;
 
 /// Where a directory is too long for what 32 bits with a sign can say.
 const DIR_BYTES_MAX: u64 = 1 << 31;

@@ -11,6 +11,8 @@ use vfs::FsError;
 
 /// What the operations do with a transaction: each edit changes the bytes and says what it means.
 pub trait Transaction {
+    /// What it will be known by when it has ended.
+    fn id(&self) -> Ended;
     /// Changes `range` of `buf`'s bytes with `f`, which gets just those bytes; all are announced.
     fn edit<T>(
         &mut self,
@@ -42,6 +44,9 @@ pub trait Transaction {
 
 /// The seam's own, which is every layout's as long as its mechanisms are those of the seam.
 impl Transaction for Txn {
+    fn id(&self) -> Ended {
+        Ended(self.id)
+    }
     fn edit<T>(
         &mut self,
         buf: &Buf,
@@ -97,6 +102,9 @@ pub trait Transactions: StoreInfo {
     /// Waits for what the mode promises of a returned call; with `durable`, until it is durable in
     /// any mode.
     async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError>;
+    /// Does a name that the operation took away go on the disk only much later, after many others
+    /// that wait one for another? Names in its place would wait with it.
+    fn keeps_old_name(&self, by: Ended) -> bool;
     /// Between two halves of a change that is one transaction; a planted bug makes it two.
     async fn amid_split(&self, txn: &mut Self::Txn) -> Result<(), FsError>;
 }

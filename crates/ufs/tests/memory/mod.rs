@@ -280,6 +280,9 @@ impl Transactions for Memory {
     async fn returned(&self, _: Ended, _: bool) -> Result<(), FsError> {
         Ok(())
     }
+    fn keeps_old_name(&self, by: Ended) -> bool {
+        self.mechanism.keeps_old_name(by)
+    }
     async fn amid_split(&self, _: &mut Txn) -> Result<(), FsError> {
         Ok(())
     }
