@@ -4,7 +4,7 @@
 use crate::again;
 use crate::answers::finish;
 use crate::calls::{self, Begun, Pending};
-use crate::drc::{Key, Known, checksum};
+use crate::drc::{Key, Known, Source, checksum};
 use crate::intake::Share;
 use crate::metrics::{self, Meter};
 use crate::mountd;
@@ -56,6 +56,7 @@ pub struct Connection {
     me: Weak<Connection>,
     server: Arc<Server>,
     peer: SocketAddr,
+    since: Instant,
     sender: Box<dyn Sender>,
     state: Mutex<State>,
     /// The connection holds less than before.
@@ -74,6 +75,7 @@ impl Connection {
             me: me.clone(),
             server,
             peer,
+            since: Instant::now(),
             sender,
             state,
             quota_freed: Condvar::new(),
@@ -230,7 +232,8 @@ impl Connection {
         let mut key = None;
         if nfs3::modifies(pending.procedure) && pending.refused.is_none() {
             let k = self.key(&head, &call.cred, record);
-            match self.server.drc.look(&k, &self.me) {
+            let from = Source { connection: &self.me, since: self.since };
+            match self.server.drc.look(&k, &from) {
                 Known::New => {
                     let again = &self.server.again[pending.volume];
                     call.note = again.note(&k);
@@ -240,6 +243,7 @@ impl Connection {
                     }
                     key = Some(k);
                 }
+                Known::Apart => (),
                 Known::UnderWay => {
                     self.server.metrics.duplicates.inc();
                     return;

@@ -3,8 +3,14 @@
 //! Keyed by address without port, XID, procedure, who asks, and a checksum of the body, so that
 //! nobody is given a reply to what another was allowed; bounded. The last seconds of it go from one
 //! server to the next, see [`crate::kept`].
+//!
+//! Two programs of one machine, or behind one address, may count their XIDs alike, and one that was
+//! started again counts as before. Who is told of their requests that they were done, though they
+//! were not, has lost them. So a reply is believed for seconds only; not for a connection that was
+//! there before the request first came, because nobody who asks again for want of a reply had made
+//! that one already; and of WRITE, which may be done twice, only on the same connection.
 
-use crate::kept::Kept;
+use crate::kept::{self, Kept};
 use crate::nfs3;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,6 +24,8 @@ const KEPT_OF_ONE: usize = 2048;
 const KEPT: usize = 16_384;
 /// A longer reply is not kept; replies to modifications are all shorter.
 pub(crate) const REPLY_BYTES_MAX: usize = 1024;
+/// A reply is believed for so long.
+const BELIEVED: Duration = Duration::from_secs(kept::SECS);
 /// Connections that may wait for one reply; from more, the request has to come again.
 const WAITERS_MAX: usize = 4;
 
@@ -33,10 +41,19 @@ pub(crate) struct Key {
     pub(crate) body: u64,
 }
 
+/// A connection that a request came over, and since when it is there.
+pub(crate) struct Source<'a, C> {
+    pub(crate) connection: &'a Weak<C>,
+    pub(crate) since: Instant,
+}
+
 /// What is known of a request.
 pub(crate) enum Known {
     /// New: it is now under way.
     New,
+    /// It looks like another's that is known, and is none of those who ask again: new as well, and
+    /// its reply is not kept.
+    Apart,
     /// Under way: its reply will come to this connection, too.
     UnderWay,
     /// Answered with this.
@@ -44,13 +61,18 @@ pub(crate) enum Known {
 }
 
 enum Entry<C> {
-    /// Connections that get the reply: the first asked, the others asked again.
-    UnderWay(Vec<Weak<C>>),
-    Answered {
-        reply: Arc<[u8]>,
-        volume: usize,
-        at: Instant,
-    },
+    /// Connections that get the reply: the first asked, at that time; the others asked again.
+    UnderWay(Vec<Weak<C>>, Instant),
+    Answered(Reply<C>),
+}
+
+struct Reply<C> {
+    bytes: Arc<[u8]>,
+    volume: usize,
+    asked: Instant,
+    at: Instant,
+    /// The connection that asked first.
+    by: Weak<C>,
 }
 
 struct State<C> {
@@ -72,10 +94,9 @@ struct Answered {
 }
 
 impl<C> State<C> {
-    fn keep(&mut self, key: Key, reply: &[u8], volume: usize, at: Instant) {
+    fn keep(&mut self, key: Key, reply: Reply<C>) {
         let client = key.client;
-        let entry = Entry::Answered { reply: reply.into(), volume, at };
-        let old = self.requests.insert(key.clone(), entry);
+        let old = self.requests.insert(key.clone(), Entry::Answered(reply));
         assert!(old.is_none(), "request {:#x} of {client} is answered twice", key.xid);
         self.kept += 1;
         self.order.push_back(client);
@@ -96,6 +117,21 @@ impl<C> State<C> {
             let mut order = std::mem::take(&mut self.order);
             order.retain(|whose| !self.passed_over(*whose));
             self.order = order;
+        }
+    }
+
+    /// Forgets those of a client's replies that are too old to be believed.
+    fn expire(&mut self, client: IpAddr) {
+        let is_old = |s: &Self| {
+            let oldest = s.clients.get(&client).and_then(|c| c.keys.front());
+            let entry = oldest.and_then(|key| s.requests.get(key));
+            matches!(entry, Some(Entry::Answered(r)) if r.at.elapsed() > BELIEVED)
+        };
+        while is_old(self) {
+            if let Some(c) = self.clients.get_mut(&client) {
+                c.forgotten += 1;
+            }
+            self.forget(client);
         }
     }
 
@@ -140,31 +176,48 @@ impl<C> Drc<C> {
     }
 
     /// Looks for a request that came over this connection.
-    pub(crate) fn look(&self, key: &Key, from: &Weak<C>) -> Known {
+    pub(crate) fn look(&self, key: &Key, from: &Source<'_, C>) -> Known {
         let mut s = self.state();
+        s.expire(key.client);
+        let may_ask_again = |first: Option<&Weak<C>>, asked: Instant| {
+            first.is_some_and(|f| f.ptr_eq(from.connection)) || from.since >= asked
+        };
         match s.requests.get_mut(key) {
-            Some(Entry::Answered { reply, .. }) => return Known::Answered(reply.clone()),
-            Some(Entry::UnderWay(who)) => {
-                if who.len() < WAITERS_MAX && !who.iter().any(|w| w.ptr_eq(from)) {
-                    who.push(from.clone());
+            Some(Entry::Answered(r)) => {
+                let same = r.by.ptr_eq(from.connection);
+                let may = may_ask_again(Some(&r.by), r.asked);
+                let believed = may && (same || key.procedure != nfs3::WRITE);
+                return if believed { Known::Answered(r.bytes.clone()) } else { Known::Apart };
+            }
+            Some(Entry::UnderWay(who, asked)) => {
+                if !may_ask_again(who.first(), *asked) {
+                    return Known::Apart;
+                }
+                if who.len() < WAITERS_MAX && !who.iter().any(|w| w.ptr_eq(from.connection)) {
+                    who.push(from.connection.clone());
                 }
                 return Known::UnderWay;
             }
             None => (),
         }
-        s.requests.insert(key.clone(), Entry::UnderWay(vec![from.clone()]));
+        let new = Entry::UnderWay(vec![from.connection.clone()], Instant::now());
+        s.requests.insert(key.clone(), new);
         Known::New
     }
 
     /// Keeps the reply, and tells who waits for it besides the connection that asked first.
     pub(crate) fn answered(&self, key: Key, volume: usize, reply: &[u8]) -> Vec<Weak<C>> {
         let mut s = self.state();
-        let Some(Entry::UnderWay(mut who)) = s.requests.remove(&key) else { return Vec::new() };
-        if reply.len() <= REPLY_BYTES_MAX {
-            s.keep(key, reply, volume, Instant::now());
-        }
+        let Some(Entry::UnderWay(mut who, asked)) = s.requests.remove(&key) else {
+            return Vec::new();
+        };
         assert!(!who.is_empty(), "a request is under way that nobody has asked");
-        who.split_off(1)
+        let others = who.split_off(1);
+        if let Some(by) = who.pop().filter(|_| reply.len() <= REPLY_BYTES_MAX) {
+            let at = Instant::now();
+            s.keep(key, Reply { bytes: reply.into(), volume, asked, at, by });
+        }
+        others
     }
 
     /// The replies of a volume that were given within this time, the oldest first. Not those to
@@ -175,10 +228,8 @@ impl<C> Drc<C> {
             .requests
             .iter()
             .filter_map(|(key, entry)| match entry {
-                Entry::Answered { reply, volume: v, at }
-                    if *v == volume && key.procedure != nfs3::WRITE =>
-                {
-                    (at.elapsed() <= within).then(|| (*at, key.clone(), reply.to_vec()))
+                Entry::Answered(r) if r.volume == volume && key.procedure != nfs3::WRITE => {
+                    (r.at.elapsed() <= within).then(|| (r.at, key.clone(), r.bytes.to_vec()))
                 }
                 _ => None,
             })
@@ -192,7 +243,9 @@ impl<C> Drc<C> {
         let mut s = self.state();
         for (key, reply) in all {
             if !s.requests.contains_key(&key) {
-                s.keep(key, &reply, volume, Instant::now());
+                let now = Instant::now();
+                let (bytes, by) = (reply.into(), Weak::new());
+                s.keep(key, Reply { bytes, volume, asked: now, at: now, by });
             }
         }
     }
@@ -218,13 +271,18 @@ mod tests {
         of("10.0.0.1".parse().unwrap(), xid)
     }
 
+    /// A request over a connection that was made just now.
+    fn look<C>(drc: &Drc<C>, key: &Key, connection: &Weak<C>) -> Known {
+        drc.look(key, &Source { connection, since: Instant::now() })
+    }
+
     #[test]
     fn another_caller_is_given_nobodys_reply() {
         let drc: Drc<u8> = Drc::default();
         let me = Weak::new();
-        assert!(matches!(drc.look(&key(1), &me), Known::New));
+        assert!(matches!(look(&drc, &key(1), &me), Known::New));
         drc.answered(key(1), 0, b"done");
-        assert!(matches!(drc.look(&key(1), &me), Known::Answered(_)));
+        assert!(matches!(look(&drc, &key(1), &me), Known::Answered(_)));
         let others = [
             Key { who: [1000, 0].into(), ..key(1) },
             Key { who: [0, 0, 0].into(), ..key(1) },
@@ -234,7 +292,7 @@ mod tests {
             Key { client: "10.0.0.2".parse().unwrap(), ..key(1) },
         ];
         for other in others {
-            assert!(matches!(drc.look(&other, &me), Known::New), "{other:?}");
+            assert!(matches!(look(&drc, &other, &me), Known::New), "{other:?}");
         }
     }
 
@@ -243,16 +301,16 @@ mod tests {
         let (old, new): (Drc<u8>, Drc<u8>) = Default::default();
         let me = Weak::new();
         for (xid, volume) in [(1, 0), (2, 1), (3, 0)] {
-            assert!(matches!(old.look(&key(xid), &me), Known::New));
+            assert!(matches!(look(&old, &key(xid), &me), Known::New));
             old.answered(key(xid), volume, &[xid as u8]);
         }
-        assert!(matches!(old.look(&key(4), &me), Known::New), "it is under way");
+        assert!(matches!(look(&old, &key(4), &me), Known::New), "it is under way");
         let all = old.last_of(0, Duration::from_secs(60));
         assert_eq!(all, [(key(1), vec![1]), (key(3), vec![3])]);
         assert_eq!(old.last_of(0, Duration::ZERO), []);
         new.take_over(0, all);
-        assert!(matches!(new.look(&key(1), &me), Known::Answered(r) if *r == [1]));
-        assert!(matches!(new.look(&key(2), &me), Known::New));
+        assert!(matches!(look(&new, &key(1), &me), Known::Answered(r) if *r == [1]));
+        assert!(matches!(look(&new, &key(2), &me), Known::New));
     }
 
     #[test]
@@ -260,31 +318,75 @@ mod tests {
         let drc = Drc::default();
         let (a, b) = (Arc::new(1), Arc::new(2));
         let (first, second) = (Arc::downgrade(&a), Arc::downgrade(&b));
-        assert!(matches!(drc.look(&key(1), &first), Known::New));
-        assert!(matches!(drc.look(&key(1), &first), Known::UnderWay));
-        assert!(matches!(drc.look(&key(1), &second), Known::UnderWay));
-        assert!(matches!(drc.look(&key(1), &second), Known::UnderWay));
+        assert!(matches!(look(&drc, &key(1), &first), Known::New));
+        assert!(matches!(look(&drc, &key(1), &first), Known::UnderWay));
+        assert!(matches!(look(&drc, &key(1), &second), Known::UnderWay));
+        assert!(matches!(look(&drc, &key(1), &second), Known::UnderWay));
         let waiting = drc.answered(key(1), 0, b"done");
         assert!(waiting.len() == 1 && waiting[0].ptr_eq(&second));
-        assert!(matches!(drc.look(&key(1), &second), Known::Answered(r) if *r == *b"done"));
-        assert!(matches!(drc.look(&key(2), &first), Known::New));
+        assert!(matches!(look(&drc, &key(1), &second), Known::Answered(r) if *r == *b"done"));
+        assert!(matches!(look(&drc, &key(2), &first), Known::New));
+    }
+
+    #[test]
+    fn who_counts_like_another_is_not_given_his_reply() {
+        let drc = Drc::default();
+        let (a, b) = (Arc::new(1), Arc::new(2));
+        let (a, b) = (Arc::downgrade(&a), Arc::downgrade(&b));
+        let before = Instant::now();
+        let of_b = Source { connection: &b, since: before };
+        let of_a = Source { connection: &a, since: before };
+        assert!(matches!(drc.look(&key(1), &of_a), Known::New));
+        assert!(matches!(drc.look(&key(1), &of_b), Known::Apart), "both were there");
+        assert!(matches!(drc.look(&key(1), &of_a), Known::UnderWay));
+        assert!(drc.answered(key(1), 0, b"done").is_empty());
+        assert!(matches!(drc.look(&key(1), &of_b), Known::Apart), "it is there since before");
+        assert!(matches!(drc.look(&key(1), &of_a), Known::Answered(_)));
+        assert!(matches!(look(&drc, &key(1), &b), Known::Answered(_)), "it was made since");
+        // What was written may have been written over meanwhile.
+        let write = Key { procedure: nfs3::WRITE, ..key(2) };
+        assert!(matches!(look(&drc, &write, &a), Known::New));
+        assert!(matches!(look(&drc, &write, &b), Known::UnderWay));
+        drc.answered(write.clone(), 0, b"done");
+        assert!(matches!(look(&drc, &write, &a), Known::Answered(_)));
+        assert!(matches!(look(&drc, &write, &b), Known::Apart));
+    }
+
+    #[test]
+    fn an_old_reply_is_not_believed() {
+        let drc: Drc<u8> = Drc::default();
+        let me = Weak::new();
+        for xid in [1, 2] {
+            assert!(matches!(look(&drc, &key(xid), &me), Known::New));
+            drc.answered(key(xid), 0, b"done");
+        }
+        if let Some(Entry::Answered(r)) = drc.state().requests.get_mut(&key(1)) {
+            let Some(past) = r.at.checked_sub(BELIEVED + Duration::from_secs(1)) else { return };
+            r.at = past;
+        }
+        assert!(matches!(look(&drc, &key(2), &me), Known::Answered(_)));
+        assert!(matches!(look(&drc, &key(1), &me), Known::New));
+        drc.answered(key(1), 0, b"anew");
+        assert!(matches!(look(&drc, &key(1), &me), Known::Answered(r) if *r == *b"anew"));
+        let s = drc.state();
+        assert_eq!((s.kept, s.requests.len(), s.order.len()), (2, 2, 3));
     }
 
     #[test]
     fn memory_is_bounded_and_what_is_under_way_stays() {
         let drc: Drc<u8> = Drc::default();
         let me = Weak::new();
-        assert!(matches!(drc.look(&key(0), &me), Known::New));
+        assert!(matches!(look(&drc, &key(0), &me), Known::New));
         for xid in 1..=2 * KEPT as u32 {
-            assert!(matches!(drc.look(&key(xid), &me), Known::New));
+            assert!(matches!(look(&drc, &key(xid), &me), Known::New));
             drc.answered(key(xid), 0, &[0; 100]);
         }
         let s = drc.state();
         assert!(s.requests.len() == KEPT_OF_ONE + 1 && s.order.len() <= 2 * KEPT);
         drop(s);
-        assert!(matches!(drc.look(&key(0), &me), Known::UnderWay));
+        assert!(matches!(look(&drc, &key(0), &me), Known::UnderWay));
         for back in 0..KEPT_OF_ONE as u32 {
-            let known = drc.look(&key(2 * KEPT as u32 - back), &me);
+            let known = look(&drc, &key(2 * KEPT as u32 - back), &me);
             assert!(matches!(known, Known::Answered(_)), "{back}");
         }
     }
@@ -295,13 +397,13 @@ mod tests {
         let me = Weak::new();
         let answer = |client: u32, xid| {
             let key = of(IpAddr::from(client.to_be_bytes()), xid);
-            assert!(matches!(drc.look(&key, &me), Known::New));
+            assert!(matches!(look(&drc, &key, &me), Known::New));
             drc.answered(key, 0, &[0; 100]);
         };
         answer(1, 1);
         (0..5 * KEPT as u32).for_each(|xid| answer(2, xid));
         let quiet = of(IpAddr::from(1u32.to_be_bytes()), 1);
-        assert!(matches!(drc.look(&quiet, &me), Known::Answered(_)));
+        assert!(matches!(look(&drc, &quiet, &me), Known::Answered(_)));
         assert_eq!(drc.state().requests.len(), KEPT_OF_ONE + 1);
         // As many clients as there are replies: the oldest go, and nothing is left of them.
         (0..2 * KEPT as u32).for_each(|client| answer(1000 + client, 1));
