@@ -38,7 +38,7 @@ fn work(client: &mut Client, dir: &nfs_fh3, m: &mut Memory, dice: &mut Dice) -> 
         let fresh = format!("f{}", m.acknowledged);
         m.doubt = vec![fresh.clone()];
         m.doubt.extend(some.clone());
-        match (dice.below(10), some) {
+        match (dice.below(11), some) {
             (0..=3, _) | (_, None) => {
                 let bytes = vec![b'a' + (n % 26) as u8; 1 + dice.below(9000) as usize];
                 let file = client.create_new(dir, &fresh)?;
@@ -65,6 +65,17 @@ fn work(client: &mut Client, dir: &nfs_fh3, m: &mut Memory, dice: &mut Dice) -> 
                 let kept = all.split_off(all.len().min(500));
                 *all = [bytes, kept].concat();
             }
+            (8, Some(old)) => {
+                // Cut, and made longer again: zeros, not what was cut off.
+                let file = client.lookup(dir, &old)?;
+                let all = m.known.get_mut(&old).unwrap().as_mut().unwrap();
+                let cut = all.len() as u64 * 2 / 3;
+                let long = 1 + dice.below(20_000 - cut); // no longer than what is written whole
+                set_size(client, &file, cut)?;
+                set_size(client, &file, cut + long)?;
+                all.truncate(cut as usize);
+                all.resize((cut + long) as usize, 0);
+            }
             (_, Some(old)) => {
                 // Unstable, and durable when COMMIT says so, by the same verifier.
                 let (file, bytes) =
@@ -77,6 +88,10 @@ fn work(client: &mut Client, dir: &nfs_fh3, m: &mut Memory, dice: &mut Dice) -> 
         m.acknowledged += 1;
     }
     Ok(())
+}
+
+fn set_size(client: &mut Client, file: &nfs_fh3, bytes: u64) -> Result3<()> {
+    client.set(file, sattr3 { size: set_size3::Some(bytes), ..sattr3::default() })
 }
 
 /// What of it is not there; then it is brought up to date for the next round.
@@ -170,4 +185,12 @@ fn unified() {
 #[test]
 fn ordered() {
     kills("ordered");
+}
+#[test]
+fn redo() {
+    kills("redo");
+}
+#[test]
+fn writeback() {
+    kills("writeback");
 }

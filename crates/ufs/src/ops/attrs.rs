@@ -36,9 +36,11 @@ impl<S: Store> Ufs<S> {
         }
         self.permit_setattr(ctx, &inode, &attr, set).await?;
         self.store.writable()?;
+        let mut lengthens = false;
         if let Some(size) = set.size {
             self.check_size(&inode, size)?;
             self.store.allow_size(size).await?;
+            lengthens = size > inode.size();
         }
         let mut txn = self.begin(ctx, Credits::to_free(48)).await?;
         let done = self.apply(ctx, &mut txn, &inode, &attr, set).await;
@@ -48,7 +50,25 @@ impl<S: Store> Ufs<S> {
         ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
         let reply = Reply::Attr(self.attr(&inode.h));
         self.finish(ctx, txn, locks).await?;
+        self.end_lengthened(ctx, &inode, lengthens).await?;
         Ok(reply)
+    }
+
+    /// A file has been made longer, if it was, and what lay behind its end in that block is zeros
+    /// now. They are contents: where the answer says that the length is durable, and contents are
+    /// not before it, a crash would show again what was cut off.
+    pub(super) async fn end_lengthened(
+        &self,
+        ctx: &Ctx,
+        inode: &Inode,
+        lengthens: bool,
+    ) -> Result<(), FsError> {
+        let g = self.store.guarantees();
+        let is_told = ctx.durable || g.names_durable;
+        if !lengthens || g.contents_first || !is_told {
+            return Ok(());
+        }
+        self.store.sync_inodes(&[inode.h.clone()], true).await
     }
 
     async fn permit_setattr(

@@ -92,7 +92,9 @@ impl<S: Store> Ufs<S> {
                 Err(e) => Err(e),
             },
         };
-        self.end_written(ctx, &inode, txn, locks, done).await
+        let reply = self.end_written(ctx, &inode, txn, locks, done).await?;
+        self.end_lengthened(ctx, &inode, inode.size() > size).await?;
+        Ok(reply)
     }
 
     /// What ends a change of a file's contents, or undoes one that failed: times and mode, as
