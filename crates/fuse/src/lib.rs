@@ -3,6 +3,7 @@
 //! nothing.
 
 mod cache_policy;
+mod child;
 mod decode;
 mod dev;
 mod encode;
