@@ -63,6 +63,9 @@ fn small_contents_lie_in_the_inode_and_move_out() {
     w.write(&v, g, 70, b"behind a gap").unwrap();
     let inside = w.file(&v, dir, "a");
     assert_eq!(w.free_blocks(&v), free, "nothing of it needs a block");
+    // A file that has no blocks is taken for a hole by whoever copies it.
+    let attr = w.attr(&v, f);
+    assert_eq!(attr.blocks, attr.size.div_ceil(512));
     let seek = |kind, offset| Request::Seek { ino: f, kind, offset };
     let at = |r| if let Ok(Reply::Offset(n)) = r { Some(n) } else { None };
     assert_eq!(at(w.call(&v, seek(SeekKind::Data, 7))), Some(7));

@@ -21,6 +21,8 @@ impl<S: Store> Ufs<S> {
         h.with(|raw| {
             let i = InodeRef(raw);
             let device = matches!(i.mode() & 0xf000, 0x2000 | 0x6000);
+            // As in Linux: to tar and cp a file without blocks is one hole.
+            let inside = if i.is_inline() && i.is_file() { i.size().div_ceil(512) } else { 0 };
             Attr {
                 ino: h.ino.0,
                 generation: i.generation(),
@@ -29,7 +31,7 @@ impl<S: Store> Ufs<S> {
                 uid: i.uid(),
                 gid: i.gid(),
                 size: i.size(),
-                blocks: i.sectors_wide(blksize as usize),
+                blocks: i.sectors_wide(blksize as usize) + inside,
                 atime: time(i.time(Which::Access)),
                 mtime: time(i.time(Which::Modify)),
                 ctime: time(i.time(Which::Change)),
