@@ -56,6 +56,8 @@ pub(crate) enum Decoded {
     Silent(Vec<Call>),
     /// Answered with the entry of the file that is no file.
     Probe,
+    /// It has been unmounted, and who did that waits for the answer.
+    Destroyed,
 }
 
 /// Linux's numbers.
@@ -150,6 +152,7 @@ impl Parts<'_> {
             // a file for data.
             op::LSEEK if self.shared.policy.writeback => return Decoded::Now(ENOSYS),
             op::LSEEK => return self.seek(),
+            op::BMAP => return self.map_block(),
             op::FORGET => return self.forget([(self.head.node, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
             op::INTERRUPT => return Decoded::Silent(Vec::new()),
@@ -164,7 +167,8 @@ impl Parts<'_> {
             // the kernel asks no more. Flush means nothing: nothing is held back from the file at
             // close.
             op::OPEN | op::OPENDIR | op::FLUSH => return Decoded::Now(ENOSYS),
-            op::RELEASE | op::RELEASEDIR | op::DESTROY => return Decoded::Now(0),
+            op::RELEASE | op::RELEASEDIR => return Decoded::Now(0),
+            op::DESTROY => return Decoded::Destroyed,
             op::ACCESS => return Decoded::Now(ENOSYS), // the kernel decides (default_permissions)
             op::IOCTL => return self.ioctl(),
             _ => return Decoded::Now(ENOSYS),
@@ -390,6 +394,16 @@ impl Parts<'_> {
         };
         let offset = u64_at(self.fixed, 8);
         Decoded::Ask(Shape::Offset, self.call(Request::Seek { ino: self.ino(), kind, offset }))
+    }
+
+    /// FIBMAP, which the kernel passes on where it knows the device. It counts in the blocks that
+    /// it was told at the mount.
+    fn map_block(&self) -> Decoded {
+        if u32_at(self.fixed, 8) as usize != self.block_bytes {
+            return Decoded::Now(EINVAL);
+        }
+        let request = Request::MapBlock { ino: self.ino(), block: u64_at(self.fixed, 0) };
+        Decoded::Ask(Shape::Offset, self.call(request))
     }
 }
 
