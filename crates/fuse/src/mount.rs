@@ -114,13 +114,13 @@ fn of_device(dir: &Path, o: &MountOptions, block_bytes: usize) -> Option<OwnedFd
     let device = o.device.as_ref()?;
     let source = device.path().canonicalize().ok()?;
     let same = source.metadata().is_ok_and(|m| device.number().is_ok_and(|n| n.0 == m.rdev()));
-    if !same || !device.hand_over(block_bytes) {
+    if !same {
         return None;
     }
+    let how = format!(",blksize={}", device.hand_over(block_bytes)?);
     let source = source.display().to_string();
     let begun = Instant::now();
     loop {
-        let how = format!(",blksize={block_bytes}");
         match mounted(dir, (c"fuseblk.cairn", &source), o.options, &how) {
             // Requests that are under way have the claim until they end.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < CLAIM_MAX => {

@@ -6,7 +6,7 @@
 use crate::HostFile;
 use crate::dead;
 use crate::lock;
-use crate::way::expect_no_order;
+use crate::way::{expect_no_order, page_bytes};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -77,20 +77,31 @@ pub(crate) fn opened_again(file: &File, options: &mut OpenOptions) -> io::Result
 }
 
 impl HostFile {
-    /// From now on the kernel's cache of the device has pages of blocks of this size, as a mount of
-    /// the volume wants it. If that is another size than before, it writes and drops what it has,
-    /// which is harmless only while nothing is under way. What fails is seen by `hand_over`.
-    pub fn set_block_bytes(&self, bytes: usize) {
+    /// From now on the kernel's cache of the device has blocks of the size that a mount of a volume
+    /// with these blocks would give it. If that is another size than before, the kernel writes and
+    /// drops what it has: that is to happen while nothing is under way, not at the mount. What
+    /// fails is seen by `hand_over`.
+    pub fn prepare_mount(&self, volume_block_bytes: usize) {
+        const BLKBSZSET: libc::Ioctl = write_ioctl(0x12, 113);
+        let Some(bytes) = self.mount_block_bytes(volume_block_bytes) else { return };
         if self.block_bytes() == Some(bytes) || !self.is_claimed() {
             return;
         }
-        const BLKBSZSET: libc::Ioctl = write_ioctl(0x12, 113);
         let Ok(bytes) = libc::c_int::try_from(bytes) else { return };
         // SAFETY: the call reads one number, which lives through it.
         #[expect(unsafe_code, reason = "std has no ioctl")]
         unsafe {
             libc::ioctl(self.file.as_raw_fd(), BLKBSZSET, &raw const bytes);
         }
+    }
+
+    /// Which size of blocks a FUSE mount has: since Linux 6.17 always a page, whatever it is told.
+    /// What is no whole block at the device's end cannot be had through the kernel's cache then.
+    /// None: the volume has blocks there, perhaps.
+    fn mount_block_bytes(&self, of_volume: usize) -> Option<usize> {
+        let page = page_bytes();
+        let whole = of_volume as u64 == page || self.size_bytes().is_multiple_of(page);
+        usize::try_from(page).ok().filter(|_| whole)
     }
 
     /// The size of the blocks in the kernel's cache of the device.
@@ -108,12 +119,13 @@ impl HostFile {
         matches!(*self.claim.lock().expect("nobody panics while holding it"), Claim::File)
     }
 
-    /// Lets go of the claim, for a mount of all of the device that follows at once. False: there is
-    /// none, or the device is not to be mounted, and everything is as before.
-    pub fn hand_over(&self, block_bytes: usize) -> bool {
+    /// Lets go of the claim, for a mount of all of the device that follows at once, with blocks of
+    /// the size that is returned. None: it is not to be mounted, and everything is as before.
+    pub fn hand_over(&self, volume_block_bytes: usize) -> Option<usize> {
         let whole = self.begins == 0 && self.snapshot.is_none();
-        if !whole || !self.is_claimed() || self.block_bytes() != Some(block_bytes) {
-            return false;
+        let bytes = self.mount_block_bytes(volume_block_bytes)?;
+        if !whole || !self.is_claimed() || self.block_bytes() != Some(bytes) {
+            return None;
         }
         // Half of the lock stays where it is meanwhile.
         let halved = self.direct.is_some();
@@ -121,7 +133,7 @@ impl HostFile {
         if done {
             *self.claim.lock().expect("nobody panics while holding it") = Claim::Mount;
         }
-        done
+        done.then_some(bytes)
     }
 
     /// Takes the claim back from a mount that is gone. Errors: somebody has it.

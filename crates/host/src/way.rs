@@ -133,7 +133,7 @@ impl HostFile {
 }
 
 /// The page cache counts in these.
-fn page_bytes() -> u64 {
+pub(crate) fn page_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     // SAFETY: sysconf takes a number and gives one.
     #[expect(unsafe_code, reason = "std does not tell the size of a page")]

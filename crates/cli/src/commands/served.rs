@@ -111,7 +111,7 @@ fn prepared(
     let shown = file.path().display().to_string();
     say::out(&format!("{shown}: mode {mode}: {}", options.promise_line()));
     if in_place {
-        file.set_block_bytes(block_bytes);
+        file.prepare_mount(block_bytes);
     }
     // Blocks of a page each: no two of them are written in one page. A log sees to that by itself;
     // a journal on another device has the volume's blocks.
