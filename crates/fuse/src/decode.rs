@@ -515,6 +515,21 @@ mod tests {
         Parts { head, fixed, rest, block_bytes: 4096, shared: &shared }.decode()
     }
 
+    /// It counts in the blocks of the mount: those of a volume with other ones it cannot be told.
+    #[test]
+    fn a_block_is_asked_for_in_blocks_of_the_volume() {
+        for (block_bytes, known) in [(4096u32, true), (1024, false), (0, false)] {
+            match decoded(op::BMAP, 8, block_bytes, POLICY) {
+                Decoded::Ask(Shape::Offset, call) => {
+                    let asked = matches!(call.request, Request::MapBlock { ino: 70, block: 0 });
+                    assert!(known && asked, "{:?}", call.request);
+                }
+                Decoded::Now(EINVAL) => assert!(!known),
+                _ => panic!("it is neither asked for nor refused"),
+            }
+        }
+    }
+
     /// One from before Linux 5.1 would tell whoever lists a directory that this is not implemented.
     #[test]
     fn a_kernel_that_needs_an_open_directory_gets_one() {

@@ -95,7 +95,7 @@ impl HostFile {
         }
     }
 
-    /// Which size of blocks a FUSE mount has: since Linux 6.17 always a page, whatever it is told.
+    /// Which size of blocks a FUSE mount has: in Linux 6.18 always a page, whatever it is told.
     /// What is no whole block at the device's end cannot be had through the kernel's cache then.
     /// None: the volume has blocks there, perhaps.
     fn mount_block_bytes(&self, of_volume: usize) -> Option<usize> {
@@ -167,7 +167,7 @@ impl HostFile {
         let again = opened_again(&self.file, &mut options)?;
         expect_no_order(&again)?;
         lock::pass_on(&self.file, &again)?;
-        if self.lets_go.load(Ordering::Relaxed) {
+        if self.may_issue.load(Ordering::Relaxed) {
             lock::let_go_soon(&again);
         }
         // SAFETY: takes numbers only. The number stays this file's own, and is never closed

@@ -22,7 +22,11 @@ pub(crate) struct Mount {
 
 /// The mounts of this device that this process can see, the uppermost first.
 pub(crate) fn mounts_of(device: u64) -> Vec<Mount> {
-    let all = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    listed_in(Path::new("/proc/self/mountinfo"), device)
+}
+
+fn listed_in(list: &Path, device: u64) -> Vec<Mount> {
+    let all = std::fs::read(list).unwrap_or_default();
     let all = String::from_utf8_lossy(&all);
     all.lines().rev().filter_map(|line| of_device(line, device)).collect()
 }
@@ -92,16 +96,19 @@ pub(crate) fn seat(device: u64) -> Option<OwnedFd> {
     mounts.find_map(|m| dead_at(&m.dir, device)).or_else(|| of_processes(device))
 }
 
-/// The same, with whoever sits in a mount that has no name any more.
+/// The same, with whoever sits in a mount that has no name any more, or has one of his own (in
+/// another mount namespace).
 fn of_processes(device: u64) -> Option<OwnedFd> {
-    let numbered = |e: &std::fs::DirEntry| {
-        e.file_name().as_bytes().iter().all(u8::is_ascii_digit) && e.file_name() != "self"
-    };
+    let numbered = |e: &std::fs::DirEntry| e.file_name().as_bytes().iter().all(u8::is_ascii_digit);
     for process in std::fs::read_dir("/proc").ok()?.flatten().filter(numbered) {
         let open = std::fs::read_dir(process.path().join("fd"));
         let open = open.into_iter().flatten().flatten().map(|e| e.path());
         let fixed = ["cwd", "root"].map(|name| process.path().join(name));
-        if let Some(found) = fixed.into_iter().chain(open).find_map(|p| dead_at(&p, device)) {
+        let named = listed_in(&process.path().join("mountinfo"), device);
+        let below = |m: &Mount| Some(fixed[1].join(m.dir.strip_prefix("/").ok()?));
+        let named: Vec<PathBuf> = named.iter().filter(|m| m.is_ours).filter_map(below).collect();
+        let mut all = fixed.into_iter().chain(named).chain(open);
+        if let Some(found) = all.find_map(|p| dead_at(&p, device)) {
             return Some(found);
         }
     }

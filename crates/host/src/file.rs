@@ -47,7 +47,7 @@ pub struct HostFile {
     /// Who has the device's claim.
     pub(crate) claim: Mutex<Claim>,
     /// It was said that this process will soon let go of it.
-    pub(crate) lets_go: AtomicBool,
+    pub(crate) may_issue: AtomicBool,
 }
 
 /// As many symbolic links as the kernel follows in one path.
@@ -156,7 +156,7 @@ impl HostFile {
             bucket: Some(Arc::new(bucket)),
             snapshot: None,
             claim: Mutex::new(Claim::Nobody),
-            lets_go: AtomicBool::new(false),
+            may_issue: AtomicBool::new(false),
         })
     }
 
@@ -217,7 +217,7 @@ impl HostFile {
     /// Says that this process will soon let go of it: who wants it waits, and is not refused.
     pub fn let_go_soon(&self) {
         if self.bucket.is_none() {
-            self.lets_go.store(true, Ordering::Relaxed);
+            self.may_issue.store(true, Ordering::Relaxed);
             lock::let_go_soon(&self.file);
         }
     }
@@ -253,7 +253,7 @@ impl HostFile {
             bucket: None,
             snapshot: None,
             claim: Mutex::new(Claim::Nobody),
-            lets_go: AtomicBool::new(false),
+            may_issue: AtomicBool::new(false),
         })
     }
 
@@ -386,7 +386,8 @@ impl HostFile {
     /// is handed over.
     fn lent(&self) -> std::io::Result<File> {
         match self.is_device {
-            true => opened_again(&self.file, OpenOptions::new().read(true)),
+            true => opened_again(&self.file, OpenOptions::new().read(true))
+                .or_else(|_| self.file.try_clone()),
             false => self.file.try_clone(),
         }
     }
