@@ -149,7 +149,8 @@ fn main() -> Result<(), String> {
     let monitor = Arc::new(Monitor::new(0, Box::new(open)));
     Driver::new(monitor.clone(), Vec::new()).open()?;
     let pool = Pool::start(vec![(monitor, Vec::new())]).map_err(|e| format!("io_uring: {e}"))?;
-    let options = MountOptions { source: "nothing".into(), options: Options::default() };
+    let (source, options) = ("nothing".into(), Options::default());
+    let options = MountOptions { source, options, device: None };
     let policy = CachePolicy {
         secs: 3600,
         returned_is_durable: false,
@@ -161,6 +162,7 @@ fn main() -> Result<(), String> {
         block_bytes: BLOCK_BYTES as usize,
         policy,
         series: fuse::series(&stats::Recorder::default(), "nothing"),
+        fellows: Arc::default(),
     };
     let session = Session::start(&pool, 0, Path::new(&dir), &options, serving)?;
     let _ = stops.wait(|| session.has_ended());

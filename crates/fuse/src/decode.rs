@@ -56,6 +56,8 @@ pub(crate) enum Decoded {
     Silent(Vec<Call>),
     /// Answered with the entry of the file that is no file.
     Probe,
+    /// It has been unmounted, and who did that waits for the answer.
+    Destroyed,
 }
 
 /// Linux's numbers.
@@ -150,6 +152,7 @@ impl Parts<'_> {
             // a file for data.
             op::LSEEK if self.shared.policy.writeback => return Decoded::Now(ENOSYS),
             op::LSEEK => return self.seek(),
+            op::BMAP => return self.map_block(),
             op::FORGET => return self.forget([(self.head.node, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
             op::INTERRUPT => return Decoded::Silent(Vec::new()),
@@ -164,7 +167,8 @@ impl Parts<'_> {
             // the kernel asks no more. Flush means nothing: nothing is held back from the file at
             // close.
             op::OPEN | op::OPENDIR | op::FLUSH => return Decoded::Now(ENOSYS),
-            op::RELEASE | op::RELEASEDIR | op::DESTROY => return Decoded::Now(0),
+            op::RELEASE | op::RELEASEDIR => return Decoded::Now(0),
+            op::DESTROY => return Decoded::Destroyed,
             op::ACCESS => return Decoded::Now(ENOSYS), // the kernel decides (default_permissions)
             op::IOCTL => return self.ioctl(),
             _ => return Decoded::Now(ENOSYS),
@@ -391,6 +395,16 @@ impl Parts<'_> {
         let offset = u64_at(self.fixed, 8);
         Decoded::Ask(Shape::Offset, self.call(Request::Seek { ino: self.ino(), kind, offset }))
     }
+
+    /// FIBMAP, which the kernel passes on where it knows the device. It counts in the blocks that
+    /// it was told at the mount.
+    fn map_block(&self) -> Decoded {
+        if u32_at(self.fixed, 8) as usize != self.block_bytes {
+            return Decoded::Now(EINVAL);
+        }
+        let request = Request::MapBlock { ino: self.ino(), block: u64_at(self.fixed, 0) };
+        Decoded::Ask(Shape::Offset, self.call(request))
+    }
 }
 
 /// FUSE's root is node 1, the volume's is inode 2; inode 1 is never seen.
@@ -499,6 +513,21 @@ mod tests {
         let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
         let shared = Shared::alone(policy);
         Parts { head, fixed, rest, block_bytes: 4096, shared: &shared }.decode()
+    }
+
+    /// It counts in the blocks of the mount: those of a volume with other ones it cannot be told.
+    #[test]
+    fn a_block_is_asked_for_in_blocks_of_the_volume() {
+        for (block_bytes, known) in [(4096u32, true), (1024, false), (0, false)] {
+            match decoded(op::BMAP, 8, block_bytes, POLICY) {
+                Decoded::Ask(Shape::Offset, call) => {
+                    let asked = matches!(call.request, Request::MapBlock { ino: 70, block: 0 });
+                    assert!(known && asked, "{:?}", call.request);
+                }
+                Decoded::Now(EINVAL) => assert!(!known),
+                _ => panic!("it is neither asked for nor refused"),
+            }
+        }
     }
 
     /// One from before Linux 5.1 would tell whoever lists a directory that this is not implemented.

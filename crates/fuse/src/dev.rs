@@ -201,6 +201,11 @@ impl Clones {
                 let n = crate::probe::entry(&mut out);
                 write_reply(&self.fds[worker], head.unique, Ok(&out[..n]));
             }
+            Decoded::Destroyed => {
+                if self.shared.is_destroyed() {
+                    write_reply(&self.fds[worker], head.unique, Ok(&[]));
+                }
+            }
             Decoded::Silent(calls) => {
                 work.extend(calls.into_iter().map(Work::Silent));
             }

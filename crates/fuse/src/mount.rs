@@ -3,15 +3,23 @@
 
 use crate::mountinfo::Entry;
 use crate::options::Options;
-use std::ffi::CString;
+use crate::umount::unmount;
+use host::HostFile;
+use std::ffi::{CStr, CString};
 use std::fs::OpenOptions;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// So long requests that are under way may keep a device's claim.
+const CLAIM_MAX: Duration = Duration::from_secs(1);
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -20,23 +28,33 @@ pub struct MountOptions {
     pub source: String,
     /// mount(8)'s.
     pub options: Options,
+    /// The device that the volume is, if it is all of one.
+    pub device: Option<Arc<HostFile>>,
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid takes nothing and cannot fail.
     #[expect(unsafe_code, reason = "std does not tell the user id")]
     let uid = unsafe { libc::geteuid() };
     uid == 0
 }
 
-/// Mounts at `dir`; the descriptor is the connection to the kernel. Errors are for the user.
-pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, String> {
+/// Mounts at `dir` a volume with blocks of this size; the descriptor is the connection to the
+/// kernel. Errors are for the user.
+pub(crate) fn mount(
+    dir: &Path,
+    options: &MountOptions,
+    block_bytes: usize,
+) -> Result<OwnedFd, String> {
     let shown = dir.display();
     make_free(dir)?;
     if !is_root() && options.options.needs_root() {
         return Err(format!("cannot mount on {shown}: options suid and dev are root's to give"));
     }
-    let result = if is_root() { as_root(dir, options) } else { by_fusermount(dir, options) };
+    let result = match is_root() {
+        true => as_root(dir, options, block_bytes),
+        false => by_fusermount(dir, options),
+    };
     result.map_err(|e| format!("cannot mount on {shown}: {e}"))
 }
 
@@ -72,7 +90,7 @@ fn make_free(dir: &Path) -> Result<(), String> {
     if check_place(dir)? == Place::Free {
         return Ok(());
     }
-    let ours = Entry::at(dir).is_ok_and(|e| e.is_some_and(|e| e.kind == "fuse.cairn"));
+    let ours = Entry::at(dir).is_ok_and(|e| e.is_some_and(|e| e.is_ours()));
     if ours && unmount(dir).is_ok() && dir.is_dir() {
         tracing::info!("{shown}: the mount of a server that was killed was taken away");
         return Ok(());
@@ -83,18 +101,60 @@ fn make_free(dir: &Path) -> Result<(), String> {
     ))
 }
 
-fn as_root(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
+fn as_root(dir: &Path, o: &MountOptions, block_bytes: usize) -> io::Result<OwnedFd> {
+    if let Some(dev) = of_device(dir, o, block_bytes) {
+        return Ok(dev);
+    }
+    mounted(dir, (c"fuse.cairn", &o.source), o.options, "")
+}
+
+/// Mounts the device as such, so that the kernel knows it as mounted, and passes on more. None:
+/// that cannot be done, and everything is as before.
+fn of_device(dir: &Path, o: &MountOptions, block_bytes: usize) -> Option<OwnedFd> {
+    let device = o.device.as_ref()?;
+    let source = device.path().canonicalize().ok()?;
+    let same = source.metadata().is_ok_and(|m| device.number().is_ok_and(|n| n.0 == m.rdev()));
+    if !same {
+        return None;
+    }
+    let how = format!(",blksize={}", device.hand_over(block_bytes)?);
+    let source = source.display().to_string();
+    let begun = Instant::now();
+    loop {
+        match mounted(dir, (c"fuseblk.cairn", &source), o.options, &how) {
+            // Requests that are under way have the claim until they end.
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < CLAIM_MAX => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(e) => {
+                tracing::info!("{source}: mounted as a file is, not as a device: {e}");
+                if let Err(e) = device.take_back_soon() {
+                    tracing::warn!("{source}: another program has it by now: {e}");
+                }
+                return None;
+            }
+            Ok(dev) => return Some(dev),
+        }
+    }
+}
+
+fn mounted(
+    dir: &Path,
+    (kind, source): (&CStr, &str),
+    options: Options,
+    more: &str,
+) -> io::Result<OwnedFd> {
     let dev = OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(|e| {
         io::Error::new(e.kind(), format!("/dev/fuse: {e} (is the fuse module there?)"))
     })?;
     let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions{more}",
         dev.as_raw_fd()
     );
     let c = |s: &[u8]| CString::new(s).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-    let (source, target) = (c(o.source.as_bytes())?, c(dir.as_os_str().as_bytes())?);
-    let (kind, data) = (c(b"fuse.cairn")?, c(data.as_bytes())?);
-    let flags = o.options.0;
+    let (source, target) = (c(source.as_bytes())?, c(dir.as_os_str().as_bytes())?);
+    let data = c(data.as_bytes())?;
+    let flags = options.0;
     // SAFETY: four strings that live through the call.
     #[expect(unsafe_code, reason = "std cannot mount")]
     let rc = unsafe {
@@ -141,7 +201,7 @@ fn by_fusermount(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
 pub fn remount(image: &Path, dir: &Path, list: &str) -> Result<(), String> {
     let shown = dir.display();
     let fail = |e: io::Error| format!("cannot remount {shown}: {e}");
-    let ours = Entry::at(dir).map_err(fail)?.filter(|e| e.kind == "fuse.cairn");
+    let ours = Entry::at(dir).map_err(fail)?.filter(Entry::is_ours);
     let Some(ours) = ours else { return Err(format!("{shown}: no volume is mounted there")) };
     let same = |p: &Path| p.canonicalize().ok();
     if ours.source != image && same(&ours.source) != same(image) {
@@ -189,29 +249,4 @@ pub(crate) fn write_held_back(dir: &Path) -> io::Result<()> {
     #[expect(unsafe_code, reason = "std has no syncfs")]
     let rc = unsafe { libc::syncfs(root.as_raw_fd()) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it
-/// was busy.
-pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
-    if !is_root() {
-        let run = |arg: &str| Command::new("fusermount3").arg(arg).arg("--").arg(dir).output();
-        if run("-u")?.status.success() {
-            return Ok(false);
-        }
-        run("-uz")?;
-        return Ok(true);
-    }
-    let target = CString::new(dir.as_os_str().as_bytes())?;
-    let call = |flags| {
-        // SAFETY: a string that lives through the call.
-        #[expect(unsafe_code, reason = "std cannot unmount")]
-        let rc = unsafe { libc::umount2(target.as_ptr(), flags) };
-        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    match call(0) {
-        Ok(()) => Ok(false),
-        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => call(libc::MNT_DETACH).map(|()| true),
-        Err(e) => Err(e),
-    }
 }

@@ -2,6 +2,7 @@
 //! a mount has, and knows nothing of what follows from them.
 
 use crate::options::Options;
+use host::unescaped;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,28 +18,6 @@ pub(crate) struct Entry {
     pub(crate) source: PathBuf,
     /// Its own options and those of its file system.
     options: String,
-}
-
-/// Spaces and their like are written as a backslash and three octal digits.
-fn unescaped(field: &str) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt;
-    let mut bytes = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((&first, more)) = rest.split_first() {
-        let code = more.get(..3).and_then(|d| std::str::from_utf8(d).ok());
-        let code = code.and_then(|d| u8::from_str_radix(d, 8).ok());
-        match (first, code) {
-            (b'\\', Some(c)) => {
-                bytes.push(c);
-                rest = &more[3..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = more;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(bytes).into()
 }
 
 impl Entry {
@@ -59,6 +38,11 @@ impl Entry {
         let all = std::fs::read(PATH)?;
         let all = String::from_utf8_lossy(&all);
         Ok(all.lines().filter_map(Entry::parse).rfind(is_it))
+    }
+
+    /// Is it a mount of ours, of a device or not?
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind.as_str(), "fuse.cairn" | "fuseblk.cairn")
     }
 
     /// The uppermost mount at `dir`, if there is one.

@@ -3,9 +3,11 @@
 
 use crate::cache_policy::CachePolicy;
 use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
+use crate::fellows::Fellows;
 use crate::init::{Offer, PAYLOAD};
-use crate::mount::{MountOptions, mount, unmount};
+use crate::mount::{MountOptions, mount};
 use crate::shared::Shared;
+use crate::umount::{unmount, unmount_at_the_end};
 use crate::uring::Queues;
 use crate::wire::{HEAD_IN, Head, NAMES, op};
 use host::Pool;
@@ -45,6 +47,8 @@ pub struct Serving {
     pub policy: CachePolicy,
     /// Where it is recorded how long answers take, see [`series`].
     pub series: Arc<Series>,
+    /// The server's mounts.
+    pub fellows: Arc<Fellows>,
 }
 
 /// The recorder's series of a volume's mount.
@@ -69,23 +73,33 @@ impl Session {
         options: &MountOptions,
         serving: Serving,
     ) -> Result<Session, String> {
-        let Serving { uring: choice, block_bytes, policy, series } = serving;
+        let Serving { uring: choice, block_bytes, policy, series, fellows } = serving;
         if choice == UringChoice::On {
             std::fs::write(ENABLE, "Y").map_err(|e| {
                 format!("{ENABLE}: {e}: FUSE over io_uring needs Linux 6.14 or later, and root")
             })?;
         }
-        let dev = mount(dir, options)?;
+        let dev = mount(dir, options, block_bytes)?;
         let give_up = |e: String| {
             let _ = unmount(dir);
+            options.device.iter().for_each(|d| drop(d.take_back_soon()));
             e
         };
         let offer = first_request(&dev).map_err(|e| give_up(format!("FUSE: {e}")))?;
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let shared = Arc::new(Shared::new(policy, offer.1.dialect(), series));
+        let mut shared = Shared::new(policy, offer.1.dialect(), series);
+        (shared.fellows, shared.device) = (fellows, options.device.clone());
+        let shared = Arc::new(shared);
+        shared.fellows.add(&shared);
         shared.serves(dup(&dev)?);
+        // Once INIT is answered, the kernel asks at the unmount, and perhaps nobody who answers.
+        let give_up = |e: String| {
+            shared.ended.store(true, Ordering::SeqCst);
+            unmount_at_the_end(dir);
+            e
+        };
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
             answer_init(&dev, &offer, (true, policy));
@@ -140,7 +154,12 @@ impl Session {
         if self.shared.ended.swap(true, Ordering::SeqCst) {
             return Ok(false);
         }
-        unmount(&self.dir).map_err(|e| format!("cannot unmount {}: {e}", self.dir.display()))
+        let busy = unmount(&self.dir);
+        let busy = busy.map_err(|e| format!("cannot unmount {}: {e}", self.dir.display()))?;
+        if !busy {
+            self.shared.take_back(); // what is busy keeps its claim
+        }
+        Ok(busy)
     }
 
     /// Has the kernel send what it holds back, and takes it in. Since Linux 6.16 syncfs begins that

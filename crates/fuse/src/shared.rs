@@ -3,9 +3,11 @@
 
 use crate::cache_policy::CachePolicy;
 use crate::decode::Shape;
+use crate::fellows::Fellows;
 use crate::init::Dialect;
 use crate::options::Options;
 use crate::wire::op;
+use host::HostFile;
 use stats::Series;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -29,6 +31,10 @@ pub(crate) struct Shared {
     dev: OnceLock<OwnedFd>,
     /// The file that is no file can be looked up (`probe`).
     pub(crate) probing: AtomicBool,
+    /// The server's mounts, this one among them.
+    pub(crate) fellows: Arc<Fellows>,
+    /// The device that the mount has the claim of, perhaps.
+    pub(crate) device: Option<Arc<HostFile>>,
 }
 
 /// Does the kernel say that nothing comes from this /dev/fuse any more?
@@ -43,7 +49,20 @@ fn is_disconnected(dev: &OwnedFd) -> bool {
 impl Shared {
     pub(crate) fn new(policy: CachePolicy, dialect: Dialect, series: Arc<Series>) -> Shared {
         let (options, asked, answered, ended, dev, probing) = Default::default();
-        Shared { policy, dialect, options, series, asked, answered, ended, dev, probing }
+        let (fellows, device) = Default::default();
+        Shared {
+            policy,
+            dialect,
+            options,
+            series,
+            asked,
+            answered,
+            ended,
+            dev,
+            probing,
+            fellows,
+            device,
+        }
     }
 
     /// From now on the kernel can be asked whether it is still mounted.

@@ -134,6 +134,12 @@ impl Source for Queues {
                 slot.finish(Ok(crate::probe::entry(slot.payload())));
                 self.commit(queue, entry);
             }
+            Decoded::Destroyed => {
+                if self.shared.is_destroyed() {
+                    slot.finish(Ok(0));
+                    self.commit(queue, entry);
+                }
+            }
             Decoded::Silent(calls) => {
                 work.extend(calls.into_iter().map(|c| (self.volume, Work::Silent(c))));
                 slot.finish(Ok(0));

@@ -108,6 +108,7 @@ pub(crate) mod op {
     pub(crate) const ACCESS: u32 = 34;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
+    pub(crate) const BMAP: u32 = 37;
     pub(crate) const DESTROY: u32 = 38;
     pub(crate) const IOCTL: u32 = 39;
     pub(crate) const BATCH_FORGET: u32 = 42;
@@ -196,6 +197,7 @@ pub(crate) fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
         | op::SYNCFS
         | op::BATCH_FORGET => 8,
         op::GETATTR
+        | op::BMAP
         | op::MKNOD
         | op::FSYNC
         | op::FSYNCDIR
@@ -224,6 +226,8 @@ mod tests {
             (op::FSYNCDIR, "fsyncdir"),
             (op::CREATE, "create"),
             (op::BATCH_FORGET, "batch_forget"),
+            (op::BMAP, "bmap"),
+            (op::DESTROY, "destroy"),
             (op::LSEEK, "lseek"),
             (op::STATX, "statx"),
         ] {

@@ -3,6 +3,7 @@
 
 use crate::bucket::{HostBucket, Url};
 use crate::changes::{Changes, Writing};
+use crate::claim::{Claim, in_use, open_claimed, opened_again};
 use crate::lock;
 use crate::way::{ALIGN_BYTES, open_direct};
 use env::{
@@ -12,8 +13,8 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// An opened image or device.
 #[derive(Debug)]
@@ -42,7 +43,11 @@ pub struct HostFile {
     /// It is a bucket, and the file is nothing.
     pub(crate) bucket: Option<Arc<HostBucket>>,
     /// The snapshot that is meant, of the volume on it.
-    snapshot: Option<String>,
+    pub(crate) snapshot: Option<String>,
+    /// Who has the device's claim.
+    pub(crate) claim: Mutex<Claim>,
+    /// It was said that this process will soon let go of it.
+    pub(crate) may_issue: AtomicBool,
 }
 
 /// As many symbolic links as the kernel follows in one path.
@@ -86,11 +91,9 @@ impl HostFile {
         let is_device = lock::is_device(path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(!read_only);
-        if is_device && !read_only {
-            options.custom_flags(libc::O_EXCL);
-        }
-        let file = options.open(path).map_err(|e| match e.raw_os_error() {
-            Some(libc::EBUSY) => format!("{shown}: in use (mounted, or opened by another program)"),
+        let open = |flags| options.clone().custom_flags(flags).open(path);
+        let why_not = |e: std::io::Error| match e.raw_os_error() {
+            Some(libc::EBUSY) => in_use(path),
             Some(libc::ENOENT) => {
                 format!("{shown}: No such file or directory: check the path")
             }
@@ -105,10 +108,18 @@ impl HostFile {
                  servers: --read-only)"
             ),
             _ => format!("{shown}: {e}"),
-        })?;
-        lock::check_unused(&file, path)?;
-        lock::take(&file, path, !read_only)?;
-        Self::with(file, path, read_only)
+        };
+        let claims = is_device && !read_only;
+        let (file, claim) = match open(if claims { libc::O_EXCL } else { 0 }) {
+            Ok(file) => {
+                lock::take_unused(&file, path, !read_only)?;
+                (file, if claims { Claim::File } else { Claim::Nobody })
+            }
+            Err(e) if claims && e.raw_os_error() == Some(libc::EBUSY) => open_claimed(path, open)?,
+            Err(e) => return Err(why_not(e)),
+        };
+        let opened = Self::with(file, path, read_only)?;
+        Ok(HostFile { claim: claim.into(), ..opened })
     }
 
     /// As `open`, for reading, beside whoever has it and may write: without a lock. What is read
@@ -144,6 +155,8 @@ impl HostFile {
             writing: Writing::default(),
             bucket: Some(Arc::new(bucket)),
             snapshot: None,
+            claim: Mutex::new(Claim::Nobody),
+            may_issue: AtomicBool::new(false),
         })
     }
 
@@ -204,6 +217,7 @@ impl HostFile {
     /// Says that this process will soon let go of it: who wants it waits, and is not refused.
     pub fn let_go_soon(&self) {
         if self.bucket.is_none() {
+            self.may_issue.store(true, Ordering::Relaxed);
             lock::let_go_soon(&self.file);
         }
     }
@@ -238,6 +252,8 @@ impl HostFile {
             writing: Writing::default(),
             bucket: None,
             snapshot: None,
+            claim: Mutex::new(Claim::Nobody),
+            may_issue: AtomicBool::new(false),
         })
     }
 
@@ -355,7 +371,7 @@ impl HostFile {
             IoOp::Lend | IoOp::Object => Ok(()),
         };
         let result = result.map_err(|e| disk_error(&op, at, &e));
-        let lent = (op == IoOp::Lend).then(|| self.file.try_clone()).transpose();
+        let lent = (op == IoOp::Lend).then(|| self.lent()).transpose();
         match lent {
             Ok(lent) => {
                 let lent =
@@ -363,6 +379,16 @@ impl HostFile {
                 IoDone { lent, ..IoDone::of_disk(id, blocks, result) }
             }
             Err(e) => IoDone::of_disk(id, blocks, Err(disk_error(&op, at, &e))),
+        }
+    }
+
+    /// For who reads without waiting. A device's claim is not to be his too: he may keep it when it
+    /// is handed over.
+    fn lent(&self) -> std::io::Result<File> {
+        match self.is_device {
+            true => opened_again(&self.file, OpenOptions::new().read(true))
+                .or_else(|_| self.file.try_clone()),
+            false => self.file.try_clone(),
         }
     }
 

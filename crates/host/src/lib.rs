@@ -5,7 +5,9 @@
 mod background;
 mod bucket;
 mod changes;
+mod claim;
 mod clock;
+mod dead;
 mod driver;
 mod file;
 mod kept;
@@ -32,6 +34,7 @@ pub use background::{Stream, let_go, new_session, system_log};
 pub use bucket::{Url, has_cache_disk, set_cache_disk, set_endpoint};
 pub use changes::Changes;
 pub use clock::{entropy, now};
+pub use dead::unescaped;
 pub use driver::{Driver, ask, ask_then, drive};
 pub use file::HostFile;
 pub use listen::{Protocol, Service, Unfinished, listen};

@@ -9,6 +9,7 @@
 //! Who is about to let go says so: the first byte of his lock is one for reading from then on, and
 //! whoever wants the image waits for him (`umount` returns before a mount's volume is closed).
 
+use crate::dead;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -29,6 +30,17 @@ pub(crate) fn is_device(path: &Path) -> Result<bool, String> {
         return Err(format!("{}: neither a file nor a block device", path.display()));
     }
     Ok(kind.is_block_device())
+}
+
+/// Takes the lock of what neither another process nor the kernel uses, or says who does. A mount is
+/// named rather than its server: it is what can be ended from outside.
+pub(crate) fn take_unused(file: &File, path: &Path, exclusive: bool) -> Result<(), String> {
+    if let Err(why) = take(file, path, exclusive) {
+        let device = file.metadata().ok().filter(|m| m.file_type().is_block_device());
+        let mount = device.and_then(|m| dead::mounts_of(m.rdev()).into_iter().next());
+        return Err(mount.map_or(why, |m| mounted_at(path, &m)));
+    }
+    check_unused(file, path)
 }
 
 /// Takes the lock, or says who has the volume. The lock of a process that is gone is waited for: so
@@ -86,12 +98,24 @@ fn try_take(file: &File, exclusive: bool) -> std::io::Result<()> {
     lock(file, if exclusive { libc::F_WRLCK } else { libc::F_RDLCK }, 0)
 }
 
+/// Where the second half of a lock begins.
+const HALF: i64 = 1 << 62;
+
 /// Moves half of an exclusive lock to the same file, opened once more. Meanwhile nobody can take
 /// it: he would need both halves.
 pub(crate) fn share(file: &File, again: &File) -> std::io::Result<()> {
-    const HALF: i64 = 1 << 62;
     lock(file, libc::F_UNLCK, HALF)?;
     lock(again, libc::F_WRLCK, HALF)
+}
+
+/// Moves the first half of a lock that was shared to the same file, opened once more.
+pub(crate) fn pass_on(file: &File, again: &File) -> std::io::Result<()> {
+    lock_bytes(file, libc::F_UNLCK, (0, HALF))?;
+    let passed = lock_bytes(again, libc::F_WRLCK, (0, HALF));
+    if passed.is_err() {
+        lock_bytes(file, libc::F_WRLCK, (0, HALF))?;
+    }
+    passed
 }
 
 /// Sets the lock of the bytes from `start` on.
@@ -138,19 +162,21 @@ fn holder(file: &File) -> Option<u32> {
     None
 }
 
-/// Refuses an image that the kernel has mounted or made a loop device of.
-pub(crate) fn check_unused(file: &File, path: &Path) -> Result<(), String> {
+fn mounted_at(path: &Path, mount: &dead::Mount) -> String {
+    let (shown, at) = (path.display(), mount.dir.display());
+    format!("{shown}: in use, mounted at {at}: unmount it first")
+}
+
+/// Refuses an image that the kernel has mounted or made a loop device of. A mount of ours without a
+/// server is none: whoever asks has the lock, so no server is there.
+fn check_unused(file: &File, path: &Path) -> Result<(), String> {
     let shown = path.display();
     let meta = file.metadata().map_err(|e| format!("{shown}: {e}"))?;
     if meta.file_type().is_block_device() {
         let device = meta.rdev();
-        let name = format!("{}:{}", libc::major(device), libc::minor(device));
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        if let Some(line) = mounts.lines().find(|l| l.split(' ').nth(2) == Some(&name)) {
-            let at = line.split(' ').nth(4).unwrap_or("?");
-            return Err(format!("{shown}: in use, mounted at {at}: unmount it first"));
-        }
-        return Ok(());
+        let mounts = dead::mounts_of(device);
+        let alive = mounts.iter().find(|m| !m.is_dead(device));
+        return alive.map_or(Ok(()), |m| Err(mounted_at(path, m)));
     }
     for dev in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let backing = dev.path().join("loop/backing_file");

@@ -26,6 +26,7 @@
 //! Long writes that do go through a file's page cache are started early (`worker`).
 
 use crate::HostFile;
+use crate::claim::opened_again;
 use crate::file::file_system;
 use env::{Block, Durability, IoOp, SECTOR_BYTES};
 use std::fs::{File, OpenOptions};
@@ -132,7 +133,7 @@ impl HostFile {
 }
 
 /// The page cache counts in these.
-fn page_bytes() -> u64 {
+pub(crate) fn page_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     // SAFETY: sysconf takes a number and gives one.
     #[expect(unsafe_code, reason = "std does not tell the size of a page")]
@@ -160,19 +161,22 @@ fn takes_sectors(direct: &File) -> bool {
 pub(crate) fn open_direct(file: &File, read_only: bool) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only).custom_flags(libc::O_DIRECT);
-    let again = options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let again = opened_again(file, &mut options).ok()?;
     let mut probe = vec![0; 3 * ALIGN_BYTES];
     let start = probe.as_ptr().align_offset(ALIGN_BYTES) + SECTOR_BYTES;
     again.read_exact_at(&mut probe[start..start + ALIGN_BYTES], 0).ok()?;
     if !read_only && file.metadata().ok()?.file_type().is_block_device() {
-        // SAFETY: takes numbers only; the descriptor is ours.
-        #[expect(unsafe_code, reason = "std has no posix_fadvise")]
-        let rc = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-        if rc != 0 {
-            return None;
-        }
+        expect_no_order(file).ok()?;
     }
     Some(again)
+}
+
+/// The kernel reads nothing of a device that is not asked for through this open file (W2).
+pub(crate) fn expect_no_order(file: &File) -> std::io::Result<()> {
+    // SAFETY: takes numbers only; the descriptor is ours.
+    #[expect(unsafe_code, reason = "std has no posix_fadvise")]
+    let rc = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+    if rc == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(rc)) }
 }
 
 #[cfg(test)]

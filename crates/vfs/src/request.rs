@@ -290,6 +290,11 @@ pub enum Request {
     SetLabel { label: String },
     /// Answer: `Offset`.
     Seek { ino: u32, kind: SeekKind, offset: u64 },
+    /// On which of the volume's blocks the block of a regular file lies (FIBMAP); 0: on none, as in
+    /// a hole, in space that nothing was written to yet, or in an inode. The answer for block 0
+    /// says too that all contents are in their place by then. Answer: `Offset`. Errors: `Invalid`
+    /// for what is no regular file.
+    MapBlock { ino: u32, block: u64 },
     /// How reads keep times of access from now on, whoever reads. Answer: `Done`.
     AccessTimes(AccessTimes),
     /// Everything durable and in its place, so that nothing is left to be written later unless

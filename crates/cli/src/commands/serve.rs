@@ -11,7 +11,7 @@ use crate::notify::{self, Opening, Watchdog};
 use crate::pool;
 use crate::status::{self, Control, Copies, Gone, Shown, Status};
 use crate::{Failure, Outcome, say};
-use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
+use fuse::{CachePolicy, Fellows, MountOptions, Options, Serving, Session, UringChoice};
 use host::{Driver, Pool, Stop, Stops};
 use stats::Recorder;
 use std::path::{Path, PathBuf};
@@ -443,8 +443,9 @@ fn start_sessions(
 ) -> Result<Vec<Session>, Failure> {
     let alone = fronts.nfs.is_none();
     let mut sessions: Vec<Session> = Vec::new();
+    let fellows = Arc::<Fellows>::default();
     for m in std::mem::take(&mut fronts.mounts) {
-        match start_session(pool, &volumes[m.volume], m, (alone, recorder)) {
+        match start_session(pool, &volumes[m.volume], m, (alone, recorder, fellows.clone())) {
             Ok(s) => sessions.push(s),
             Err(why) => {
                 sessions.iter().for_each(|s| drop(s.unmount()));
@@ -453,6 +454,7 @@ fn start_sessions(
             }
         }
     }
+    fellows.are_complete();
     Ok(sessions)
 }
 
@@ -460,7 +462,7 @@ fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
     m: Mounting,
-    (alone, recorder): (bool, &Recorder),
+    (alone, recorder, fellows): (bool, &Recorder, Arc<Fellows>),
 ) -> Result<Session, Failure> {
     let policy = CachePolicy {
         secs: match (v.followed, alone) {
@@ -473,14 +475,15 @@ fn start_session(
         whole_seconds: v.whole_seconds,
     };
     let options = if v.read_only { m.options.read_only() } else { m.options };
-    let options = MountOptions { source: v.file.path().display().to_string(), options };
+    let device = v.in_place.then(|| v.file.clone()).filter(|f| f.is_device());
+    let options = MountOptions { source: v.file.path().display().to_string(), options, device };
     let uring = match m.uring {
         Uring::Auto => UringChoice::Auto,
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
     let series = fuse::series(recorder, &v.name);
-    let serving = Serving { uring, block_bytes: v.block_bytes, policy, series };
+    let serving = Serving { uring, block_bytes: v.block_bytes, policy, series, fellows };
     let session = Session::start(pool, m.volume, &m.dir, &options, serving)?;
     if let Some(hint) = session.hint() {
         say::out(&hint);

@@ -38,6 +38,8 @@ pub(super) struct Served {
     pub(super) followed: bool,
     /// Do times have no fractions of a second?
     pub(super) whole_seconds: bool,
+    /// Are the volume's blocks those of the disk, with no store between?
+    pub(super) in_place: bool,
     /// What its mode promises, in a line.
     pub(super) promise: String,
     /// How it is being opened.
@@ -49,9 +51,8 @@ struct Prepared {
     file: Arc<HostFile>,
     found: Found,
     options: OpenOptions,
-    block_bytes: usize,
-    read_only: bool,
-    whole_seconds: bool,
+    /// Its block size, whether it is only read, has times of whole seconds, lies in its place.
+    of_volume: (usize, bool, bool, bool),
     opening: OpeningWatch,
 }
 
@@ -96,6 +97,7 @@ fn prepared(
     let block_bytes = p.superblock.block_bytes();
     let read_only = args.read_only || p.read_only.is_some();
     let whole_seconds = p.superblock.inode_bytes() <= CLASSIC_BYTES;
+    let in_place = !found.store.is_segments();
     let mut options = options_of(args, mode)?;
     options.read_only = read_only;
     options.snapshot = file.snapshot();
@@ -108,6 +110,9 @@ fn prepared(
     }
     let shown = file.path().display().to_string();
     say::out(&format!("{shown}: mode {mode}: {}", options.promise_line()));
+    if in_place {
+        file.prepare_mount(block_bytes);
+    }
     // Blocks of a page each: no two of them are written in one page. A log sees to that by itself;
     // a journal on another device has the volume's blocks.
     if block_bytes == 4096 && !read_only {
@@ -125,7 +130,8 @@ fn prepared(
     options.watch = Some(bar.clone());
     let opening = OpeningWatch::new(bar);
     options.log_disk_bytes = log.map(|l| l.size_bytes());
-    Ok(Prepared { file, found, options, block_bytes, read_only, whole_seconds, opening })
+    let of_volume = (block_bytes, read_only, whole_seconds, in_place);
+    Ok(Prepared { file, found, options, of_volume, opening })
 }
 
 fn seed() -> Result<u64, Failure> {
@@ -173,7 +179,7 @@ pub(super) fn open_as(
     let opener = volume::opener(Some(p.found), p.file.size_bytes(), p.options);
     let (monitor, file) = (Arc::new(Monitor::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
-    let Prepared { block_bytes, read_only, whole_seconds, opening, .. } = p;
+    let Prepared { of_volume: (block_bytes, read_only, whole_seconds, in_place), opening, .. } = p;
     Ok(Served {
         name: crate::config::name_of(path),
         monitor,
@@ -186,6 +192,7 @@ pub(super) fn open_as(
         writeback,
         followed,
         whole_seconds,
+        in_place,
         promise,
         opening,
     })
@@ -273,8 +280,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     let (mut members, mut rest) = (Vec::new(), Vec::new());
     for p in all {
         let of_options = (p.options.returned_is_durable(), p.options.promise_line());
-        let of_volume = (p.block_bytes, p.read_only, p.whole_seconds);
-        rest.push((p.file.clone(), of_volume, of_options, p.opening));
+        rest.push((p.file.clone(), p.of_volume, of_options, p.opening));
         members.push((p.found, p.file.size_bytes(), p.options));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -284,7 +290,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
         monitors.into_iter().zip(rest).zip(volumes.iter().zip(&opened))
     {
         let (file, of_volume, (returned_is_durable, promise), opening) = rest;
-        let (block_bytes, read_only, whole_seconds) = of_volume;
+        let (block_bytes, read_only, whole_seconds, in_place) = of_volume;
         all.push(Served {
             name: v.name.clone(),
             monitor: Arc::new(monitor),
@@ -297,6 +303,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
             writeback: of.2,
             followed: false,
             whole_seconds,
+            in_place,
             promise,
             opening,
         });

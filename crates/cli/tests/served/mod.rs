@@ -216,6 +216,11 @@ impl Server {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.errors());
     }
+    /// The clean end that has to follow when its mount is gone.
+    pub fn ended(mut self) {
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.errors());
+    }
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

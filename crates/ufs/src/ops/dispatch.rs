@@ -173,6 +173,7 @@ impl<S: Store> Ufs<S> {
             R::Space { ino, op, offset, len } => self.space(ctx, ino, op, offset, len).await,
             R::Shift { ino, way, offset, len } => self.shift(ctx, ino, way, (offset, len)).await,
             R::Seek { ino, kind, offset } => self.seek(ino, kind, offset).await,
+            R::MapBlock { ino, block } => self.map_block(ino, block).await,
             R::Trim { from, bytes, min_bytes } => self.trim(ctx, (from, bytes), min_bytes).await,
             R::AccessTimes(when) => {
                 self.access_times.set(when);

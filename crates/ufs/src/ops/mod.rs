@@ -8,6 +8,7 @@ mod label;
 mod link;
 mod lookup;
 mod make;
+mod map_block;
 mod read;
 mod readdir;
 mod remove;

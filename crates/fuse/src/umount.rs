@@ -1,0 +1,67 @@
+//! Unmounting. Of a mount of a device the kernel tells its server (DESTROY), and waits for the
+//! answer: no signal ends that, only the answer or the end of the server.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it
+/// was busy.
+pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
+    if !crate::mount::is_root() {
+        let run = |arg: &str| Command::new("fusermount3").arg(arg).arg("--").arg(dir).output();
+        if run("-u")?.status.success() {
+            return Ok(false);
+        }
+        run("-uz")?;
+        return Ok(true);
+    }
+    start(dir)?.join().unwrap_or_else(|_| Err(io::Error::other("unmounting has panicked")))
+}
+
+/// The same where nobody is there to answer: it has happened when this process has ended.
+pub(crate) fn unmount_at_the_end(dir: &Path) {
+    if !crate::mount::is_root() {
+        let _ = unmount(dir);
+    } else if let Err(e) = start(dir) {
+        tracing::warn!("{}: it stays mounted: {e}", dir.display());
+    }
+}
+
+/// In a thread without our descriptors. If we were killed while it waits for our own answer, a
+/// thread that has them would keep /dev/fuse open, and so wait for ever.
+fn start(dir: &Path) -> io::Result<std::thread::JoinHandle<io::Result<bool>>> {
+    let target = CString::new(dir.as_os_str().as_bytes())?;
+    let by_itself = move || {
+        leave_descriptors();
+        match umount2(&target, 0) {
+            Ok(()) => Ok(false),
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                umount2(&target, libc::MNT_DETACH).map(|()| true)
+            }
+            Err(e) => Err(e),
+        }
+    };
+    std::thread::Builder::new().name("unmounting".into()).spawn(by_itself)
+}
+
+/// From now on this thread has descriptors of its own, which are none but the first three. Before
+/// Linux 5.9 it keeps those of all.
+fn leave_descriptors() {
+    const UNSHARE: libc::c_uint = 2; // CLOSE_RANGE_UNSHARE
+    // SAFETY: takes numbers only. The others of the process keep theirs, and this thread owns none
+    // of them and uses none from here on.
+    #[expect(unsafe_code, reason = "std cannot do that")]
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, UNSHARE);
+    }
+}
+
+fn umount2(target: &CString, flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: a string that lives through the call.
+    #[expect(unsafe_code, reason = "std cannot unmount")]
+    let rc = unsafe { libc::umount2(target.as_ptr(), flags) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
