@@ -39,7 +39,7 @@ system_package() {
   mv "$stage"/man/*.1 "$stage/man1" && mv "$stage"/man/*.8 "$stage/man8"
   gzip -9 --no-name "$stage"/man?/*
   write_sbom "$(rustc -vV | sed -n 's/^host: //p')" "$stage/cairn.cdx.json"
-  for helper in mount fsck mkfs; do ln -s ../bin/cairn "$stage/sbin/$helper.cairn"; done
+  for helper in mount umount.fuse fsck mkfs; do ln -s ../bin/cairn "$stage/sbin/$helper.cairn"; done
   rm -f "$stage"/*."$1"
   case $1 in
     deb) "$TOOLS/bin/cargo-deb" deb --quiet --no-build --profile dist --package cairn --output "$stage/" ;;

@@ -71,6 +71,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Mount a volume with FUSE.
     Mount(MountArgs),
+    /// Unmount a volume, and wait until its server has closed it.
+    Umount(UmountArgs),
     /// Make a volume.
     Mkfs(MkfsArgs),
     /// Check a volume; exit 0 sound, 3 damage left in place, 4 repaired.
@@ -133,6 +135,16 @@ pub enum Command {
     /// Write the man pages or the shells' completions into a directory.
     #[command(hide = true)]
     Generate(GenerateArgs),
+}
+
+#[derive(Args)]
+pub struct UmountArgs {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    /// If somebody uses it, take its name away now and the mount when its last user goes; nothing
+    /// is waited for.
+    #[arg(short, long)]
+    pub lazy: bool,
 }
 
 #[derive(Args)]

@@ -1,5 +1,5 @@
 //! The helpers of the system's own commands, as mount(8), fsck(8) and mkfs(8) call them: the same
-//! program under the names `mount.cairn`, `fsck.cairn` and `mkfs.cairn`, and `cairn IMAGE DIR -o …`
+//! program under the names `mount.cairn`, `umount.fuse.cairn`, `fsck.cairn` and `mkfs.cairn`, and `cairn IMAGE DIR -o …`
 //! as mount.fuse3(8) has it. Each says in the words of `cairn` what it was asked for, runs that,
 //! and gives the exit code that its caller knows. It knows no volume.
 
@@ -65,6 +65,7 @@ fn called_as(args: &[OsString]) -> Option<Result<Helper, Wrong>> {
         return Some(Ok(Helper { words, codes: [0, 1, 1, 1, 1] }));
     }
     match name {
+        "umount.cairn" | "umount.fuse.cairn" => Some(umount(rest)),
         "mount.cairn" | "mount.fuse.cairn" => Some(mount(rest)),
         "fsck.cairn" => Some(fsck(rest)),
         "mkfs.cairn" => Some(mkfs(rest)),
@@ -109,6 +110,29 @@ fn mount(args: &[OsString]) -> Result<Helper, Wrong> {
     }
     words.extend(["--".into(), image, dir]);
     let words = if fake { Vec::new() } else { words };
+    Ok(Helper { words, codes: MOUNT_CODES })
+}
+
+/// `umount.fuse.cairn DIR [-flnrv] [-N NAMESPACE] [-t TYPE]`.
+fn umount(args: &[OsString]) -> Result<Helper, Wrong> {
+    let wrong = |why: String| (why, MOUNT_CODES[2]);
+    let (mut dir, mut lazy) = (None, false);
+    let mut args = args.iter();
+    while let Some(a) = args.next() {
+        match a.to_str() {
+            Some("-N" | "-t") => drop(value(&mut args, "-t").map_err(wrong)?),
+            Some("-l") => lazy = true,
+            // Forcing would answer requests in the server's place: it is there, and ends by itself.
+            Some("-f" | "-n" | "-r" | "-v") => (),
+            Some(o) if o.starts_with('-') => return Err(wrong(format!("option {o} is not known"))),
+            _ if dir.is_none() => dir = Some(a.clone()),
+            _ => return Err(wrong("one directory at a time".into())),
+        }
+    }
+    let dir = dir.ok_or_else(|| wrong("umount.fuse.cairn needs a directory".into()))?;
+    let mut words: Vec<OsString> = vec!["umount".into()];
+    words.extend(lazy.then(|| "--lazy".into()));
+    words.extend(["--".into(), dir]);
     Ok(Helper { words, codes: MOUNT_CODES })
 }
 
@@ -221,6 +245,12 @@ mod tests {
             words("mount.cairn /a /m -o ordered-data=1,mode"),
             "mount --daemon -o ordered-data=1,mode -- /a /m"
         );
+    }
+
+    #[test]
+    fn umount_has_its_callers_words() {
+        assert_eq!(words("/sbin/umount.fuse.cairn /mnt -t fuse.cairn"), "umount -- /mnt");
+        assert_eq!(words("umount.fuse.cairn /mnt -l -n"), "umount --lazy -- /mnt");
     }
 
     #[test]

@@ -89,6 +89,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(a) => commands::serve::run(a),
         Command::Mount(a) => commands::serve::mount(a),
+        Command::Umount(a) => commands::umount::run(&a),
         Command::Mkfs(a) => commands::mkfs::run(&a),
         Command::Fsck(a) => commands::fsck::run(&a),
         Command::Check(a) => commands::check::run(&a),

@@ -3,7 +3,6 @@
 //! nothing.
 
 mod cache_policy;
-mod child;
 mod decode;
 mod dev;
 mod encode;
@@ -27,3 +26,4 @@ pub use fellows::Fellows;
 pub use mount::{MountOptions, Place, check_place, remount};
 pub use options::Options;
 pub use session::{Serving, Session, UringChoice, series};
+pub use umount::unmount_one as unmount;

@@ -3,7 +3,7 @@
 
 use crate::mountinfo::Entry;
 use crate::options::Options;
-use crate::umount::unmount;
+use crate::umount::{ask_own_mount, unmount};
 use host::HostFile;
 use std::ffi::{CStr, CString};
 use std::fs::OpenOptions;
@@ -244,9 +244,12 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
 
 /// Has the mount's kernel send what it holds back. Its server has to be there.
 pub(crate) fn write_held_back(dir: &Path) -> io::Result<()> {
-    let root = std::fs::File::open(dir)?;
-    // SAFETY: a descriptor that lives through the call.
-    #[expect(unsafe_code, reason = "std has no syncfs")]
-    let rc = unsafe { libc::syncfs(root.as_raw_fd()) };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let dir = dir.to_owned();
+    ask_own_mount(move || {
+        let root = std::fs::File::open(dir)?;
+        // SAFETY: a descriptor that lives through the call.
+        #[expect(unsafe_code, reason = "std has no syncfs")]
+        let rc = unsafe { libc::syncfs(root.as_raw_fd()) };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
 }

@@ -4,11 +4,9 @@
 //! one ourselves, a file that is no file of the volume: it has a name and a node for as long as
 //! this takes, and nobody else ever sees it.
 
-use crate::child::{in_child, open_and_close};
 use crate::shared::Shared;
+use crate::umount::ask_own_mount;
 use crate::wire::Writer;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -45,12 +43,11 @@ pub(crate) fn entry(out: &mut [u8]) -> usize {
 
 /// Opens and closes a file and the root. What fails is not missed: the kernel then learns later.
 pub(crate) fn open_once(dir: &Path, shared: &Shared) {
-    let path = |p: &Path| CString::new(p.as_os_str().as_bytes()).ok();
-    let (Some(file), Some(root)) = (path(&dir.join(NAME)), path(dir)) else { return };
+    let root = dir.to_owned();
     shared.probing.store(true, Ordering::SeqCst);
-    let opened = in_child(|| match open_and_close(&file, libc::O_RDONLY) {
-        0 => open_and_close(&root, libc::O_RDONLY | libc::O_DIRECTORY),
-        e => e,
+    let opened = ask_own_mount(move || {
+        std::fs::File::open(root.join(NAME))?;
+        std::fs::read_dir(&root).map(drop)
     });
     shared.probing.store(false, Ordering::SeqCst);
     if let Err(e) = opened {

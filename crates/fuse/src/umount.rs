@@ -1,10 +1,11 @@
 //! Unmounting. Of a mount of a device the kernel tells its server (DESTROY), and waits for the
 //! answer: no signal ends that, only the answer or the end of the server.
 
+use crate::mountinfo::Entry;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it
@@ -19,6 +20,31 @@ pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     start(dir)?.join().unwrap_or_else(|_| Err(io::Error::other("unmounting has panicked")))
+}
+
+/// Takes away the mount of a volume that another process serves; `lazy`: its name only, if somebody
+/// uses it. Returns what is mounted there. Errors are for the user.
+pub fn unmount_one(dir: &Path, lazy: bool) -> Result<PathBuf, String> {
+    let shown = dir.display();
+    let ours = Entry::at(dir).map_err(|e| format!("{shown}: {e}"))?.filter(Entry::is_ours);
+    let Some(ours) = ours else { return Err(format!("{shown}: no volume is mounted there")) };
+    let done = if crate::mount::is_root() {
+        CString::new(dir.as_os_str().as_bytes())
+            .map_err(io::Error::from)
+            .and_then(|at| umount2(&at, if lazy { libc::MNT_DETACH } else { 0 }))
+    } else {
+        by_fusermount(dir, if lazy { "-uz" } else { "-u" })
+    };
+    done.map(|()| ours.source).map_err(|e| match e.raw_os_error() {
+        Some(libc::EBUSY) => format!("{shown}: somebody uses it (fuser -m {shown} says who)"),
+        _ => format!("cannot unmount {shown}: {e}"),
+    })
+}
+
+fn by_fusermount(dir: &Path, how: &str) -> io::Result<()> {
+    let run = Command::new("fusermount3").arg(how).arg("--").arg(dir).output()?;
+    let why = || String::from_utf8_lossy(&run.stderr).trim().to_owned();
+    if run.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
 }
 
 /// The same where nobody is there to answer: it has happened when this process has ended.
@@ -45,6 +71,18 @@ fn start(dir: &Path) -> io::Result<std::thread::JoinHandle<io::Result<bool>>> {
         }
     };
     std::thread::Builder::new().name("unmounting".into()).spawn(by_itself)
+}
+
+/// What the server asks of its own mount, in a thread without its descriptors: see [`start`].
+pub(crate) fn ask_own_mount<T: Send + 'static>(
+    calls: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let by_itself = move || {
+        leave_descriptors();
+        calls()
+    };
+    let thread = std::thread::Builder::new().name("own mount".into()).spawn(by_itself)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("it has panicked")))
 }
 
 /// From now on this thread has descriptors of its own, which are none but the first three. Before

@@ -3,10 +3,12 @@
 //! it knows nothing of files inside a volume.
 
 mod background;
+mod backing;
 mod bucket;
 mod changes;
 mod claim;
 mod clock;
+mod closing;
 mod dead;
 mod driver;
 mod file;
@@ -34,6 +36,7 @@ pub use background::{Stream, let_go, new_session, system_log};
 pub use bucket::{Url, has_cache_disk, set_cache_disk, set_endpoint};
 pub use changes::Changes;
 pub use clock::{entropy, now};
+pub use closing::wait_until_closed;
 pub use dead::unescaped;
 pub use driver::{Driver, ask, ask_then, drive};
 pub use file::HostFile;

@@ -9,7 +9,7 @@
 //! Who is about to let go says so: the first byte of his lock is one for reading from then on, and
 //! whoever wants the image waits for him (`umount` returns before a mount's volume is closed).
 
-use crate::dead;
+use crate::{backing, dead};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -40,7 +40,7 @@ pub(crate) fn take_unused(file: &File, path: &Path, exclusive: bool) -> Result<(
         let mount = device.and_then(|m| dead::mounts_of(m.rdev()).into_iter().next());
         return Err(mount.map_or(why, |m| mounted_at(path, &m)));
     }
-    check_unused(file, path)
+    check_unused(file, path, exclusive)
 }
 
 /// Takes the lock, or says who has the volume. The lock of a process that is gone is waited for: so
@@ -94,6 +94,15 @@ fn may_issue(file: &File) -> bool {
     rc == 0 && wanted.l_type != libc::F_WRLCK as i16
 }
 
+/// Has somebody the lock, or a part of it?
+pub(crate) fn is_taken(file: &File) -> bool {
+    let mut wanted = record(libc::F_WRLCK, (0, 0));
+    // SAFETY: the structure lives through the call.
+    #[expect(unsafe_code, reason = "std has no record locks")]
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut wanted) };
+    rc == 0 && wanted.l_type != libc::F_UNLCK as i16
+}
+
 fn try_take(file: &File, exclusive: bool) -> std::io::Result<()> {
     lock(file, if exclusive { libc::F_WRLCK } else { libc::F_RDLCK }, 0)
 }
@@ -144,7 +153,7 @@ fn record(kind: libc::c_int, (start, len): (i64, i64)) -> libc::flock {
 
 /// The process that has the lock, as far as this one may know: /proc tells of each descriptor the
 /// locks that were taken through it.
-fn holder(file: &File) -> Option<u32> {
+pub(crate) fn holder(file: &File) -> Option<u32> {
     let wanted = file.metadata().ok()?;
     let number = |e: std::fs::DirEntry| e.file_name().to_str()?.parse::<u32>().ok();
     for pid in std::fs::read_dir("/proc").ok()?.flatten().filter_map(number) {
@@ -169,14 +178,15 @@ fn mounted_at(path: &Path, mount: &dead::Mount) -> String {
 
 /// Refuses an image that the kernel has mounted or made a loop device of. A mount of ours without a
 /// server is none: whoever asks has the lock, so no server is there.
-fn check_unused(file: &File, path: &Path) -> Result<(), String> {
+fn check_unused(file: &File, path: &Path, exclusive: bool) -> Result<(), String> {
     let shown = path.display();
     let meta = file.metadata().map_err(|e| format!("{shown}: {e}"))?;
     if meta.file_type().is_block_device() {
         let device = meta.rdev();
         let mounts = dead::mounts_of(device);
         let alive = mounts.iter().find(|m| !m.is_dead(device));
-        return alive.map_or(Ok(()), |m| Err(mounted_at(path, m)));
+        alive.map_or(Ok(()), |m| Err(mounted_at(path, m)))?;
+        return backing::check_unused(device, path, exclusive);
     }
     for dev in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let backing = dev.path().join("loop/backing_file");

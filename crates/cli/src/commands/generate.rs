@@ -35,9 +35,10 @@ fn completions(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The pages of what clap does not know: the helpers of mount(8), fsck(8) and mkfs(8).
-const HELPERS: [(&str, &str); 3] = [
+/// The pages of what clap does not know: the helpers of mount(8), umount(8), fsck(8) and mkfs(8).
+const HELPERS: [(&str, &str); 4] = [
     ("mount.cairn.8", include_str!("../../man/mount.cairn.8")),
+    ("umount.fuse.cairn.8", include_str!("../../man/umount.fuse.cairn.8")),
     ("fsck.cairn.8", include_str!("../../man/fsck.cairn.8")),
     ("mkfs.cairn.8", include_str!("../../man/mkfs.cairn.8")),
 ];

@@ -30,3 +30,4 @@ pub mod snapshot;
 pub mod stats;
 pub mod top;
 pub mod tune;
+pub mod umount;

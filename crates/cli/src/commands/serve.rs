@@ -476,7 +476,7 @@ fn start_session(
     };
     let options = if v.read_only { m.options.read_only() } else { m.options };
     let device = v.in_place.then(|| v.file.clone()).filter(|f| f.is_device());
-    let options = MountOptions { source: v.file.path().display().to_string(), options, device };
+    let options = MountOptions { source: whole_path(v.file.path()), options, device };
     let uring = match m.uring {
         Uring::Auto => UringChoice::Auto,
         Uring::On => UringChoice::On,

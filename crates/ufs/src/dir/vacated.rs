@@ -48,7 +48,10 @@ impl Vacated {
     /// Lets go of the first place if nothing `waits` there any more. Some: it was there; and its
     /// sector, if new names may take that again.
     pub(super) fn pop(&mut self, waits: impl Fn(Ended) -> bool) -> Option<Option<u32>> {
-        let (sector, _) = self.places.pop_front_if(|p| !waits(p.1))?;
+        if self.places.front().is_none_or(|p| waits(p.1)) {
+            return None;
+        }
+        let (sector, _) = self.places.pop_front()?;
         let n = self.held.get_mut(&sector).expect("U4: a sector that is held is counted");
         assert!(*n > 0, "U4: sector {sector} is held by nobody");
         *n -= 1;

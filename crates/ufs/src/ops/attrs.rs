@@ -68,7 +68,7 @@ impl<S: Store> Ufs<S> {
         if !lengthens || g.contents_first || !is_told {
             return Ok(());
         }
-        self.store.sync_inodes(&[inode.h.clone()], true).await
+        self.store.sync_inodes(std::slice::from_ref(&inode.h), true).await
     }
 
     async fn permit_setattr(
