@@ -26,4 +26,4 @@ pub use fellows::Fellows;
 pub use mount::{MountOptions, Place, check_place, remount};
 pub use options::Options;
 pub use session::{Serving, Session, UringChoice, series};
-pub use umount::unmount_one as unmount;
+pub use umount::unmount_volume;

@@ -24,7 +24,7 @@ pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
 
 /// Takes away the mount of a volume that another process serves; `lazy`: its name only, if somebody
 /// uses it. Returns what is mounted there. Errors are for the user.
-pub fn unmount_one(dir: &Path, lazy: bool) -> Result<PathBuf, String> {
+pub fn unmount_volume(dir: &Path, lazy: bool) -> Result<PathBuf, String> {
     let shown = dir.display();
     let ours = Entry::at(dir).map_err(|e| format!("{shown}: {e}"))?.filter(Entry::is_ours);
     let Some(ours) = ours else { return Err(format!("{shown}: no volume is mounted there")) };

@@ -22,7 +22,7 @@ fn file_of(image: &Path) -> PathBuf {
 
 pub fn run(args: &UmountArgs) -> Result<Outcome, Failure> {
     let shown = args.dir.display();
-    let image = fuse::unmount(&args.dir, args.lazy)?;
+    let image = fuse::unmount_volume(&args.dir, args.lazy)?;
     if args.lazy {
         return Ok(Outcome::Done);
     }

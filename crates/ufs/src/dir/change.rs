@@ -173,7 +173,7 @@ impl<S: Store> Ufs<S> {
             dir.dir.borrow_mut().as_deref_mut().map(f).ok_or(FsError::Stale)
         };
         let has_slack = |x: &mut super::DirIndex| {
-            x.settle(|by| self.store.keeps_old_name(by));
+            x.recheck(|by| self.store.keeps_old_name(by));
             let found = x.find_slack(name_len);
             found.is_some() || !x.few_are_vacated() && x.take_vacated(name_len).is_some()
         };
@@ -353,7 +353,7 @@ impl<S: Store> Ufs<S> {
             let refreshed = index.refresh_sector(block, offset / SECTOR, part);
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
             if !self.store.guarantees().atomic && self.is_named_elsewhere(ino) {
-                index.settle(|by| self.store.keeps_old_name(by));
+                index.recheck(|by| self.store.keeps_old_name(by));
                 index.vacate(block, offset / SECTOR, txn.id());
             }
         }

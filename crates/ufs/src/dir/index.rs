@@ -125,7 +125,7 @@ impl DirIndex {
 
     /// Sectors that names have left are kept from new ones as long as somebody `waits` there; all
     /// operations on the directory have ended.
-    pub(crate) fn settle(&mut self, waits: impl Fn(Ended) -> bool) {
+    pub(crate) fn recheck(&mut self, waits: impl Fn(Ended) -> bool) {
         self.vacated.hold(&waits);
         while let Some(free) = self.vacated.pop(&waits) {
             free.into_iter().for_each(|at| self.offer(at));
