@@ -1,8 +1,8 @@
 //! The helpers of the system's own commands, as mount(8), umount(8), fsck(8) and mkfs(8) call them:
 //! the same program under the names `mount.cairn`, `umount.fuse.cairn`, `fsck.cairn` and
 //! `mkfs.cairn`, and `cairn IMAGE DIR -o …` as mount.fuse3(8) has it. Each says in the words of
-//! `cairn` what it was asked for, runs that, and gives the exit code that its caller knows. It knows
-//! no volume.
+//! `cairn` what it was asked for, runs that, and gives the exit code that its caller knows. Of
+//! volumes it knows nothing.
 
 use crate::args::OpenArgs;
 use crate::say;
