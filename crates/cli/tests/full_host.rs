@@ -50,10 +50,10 @@ fn write_on(server: &Server, export: &str) {
     let mut client = server.client(export);
     std::thread::spawn(move || {
         let root = client.root.clone();
-        let file = client.create_new(&root, "f").unwrap();
-        (0..200).all(|n| {
-            client.write(&file, n << 18, &[7; 1 << 18], stable_how::FILE_SYNC).is_ok()
-        });
+        let name = format!("{:?}", std::thread::current().id()); // a new one
+        let Ok(file) = client.create_new(&root, &name) else { return };
+        (0..200)
+            .all(|n| client.write(&file, n << 18, &[7; 1 << 18], stable_how::FILE_SYNC).is_ok());
     });
 }
 
@@ -171,4 +171,61 @@ fn each_volume_that_waits_is_told_by_its_name() {
     }
     server.kill();
     assert_eq!(cairn(&["info", s(&images[1])]).0, 0);
+}
+
+#[test]
+fn who_cannot_be_recovered_on_a_full_medium_is_told_what_to_do() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let host = Small::new(&folder, "host");
+    let image = host.image();
+    let server = Server::trusting(&[&image], ANY, &[]);
+    let mut client = server.client("/v");
+    let root = client.root.clone();
+    for n in 0..50 {
+        client.mkdir(&root, &format!("d{n}")).unwrap();
+    }
+    server.kill();
+    host.fill();
+    for how in [&["recover", s(&image)][..], &["rm", s(&image), "/d1"]] {
+        let (code, _, err) = cairn(how);
+        assert_eq!(code, 1, "{err}");
+        let parts = ["no space left on the medium", "Nothing is lost: make room", "--read-only"];
+        assert!(parts.iter().all(|part| err.contains(part)), "{err}");
+    }
+    // Who reads needs no room.
+    assert_eq!(ok(&["ls", s(&image), "/"]).lines().count(), 51);
+    sound_after(&host, &image);
+    assert_eq!(ok(&["ls", s(&image), "/"]).lines().count(), 51);
+}
+
+#[test]
+fn of_two_volumes_the_log_says_whose_line_it_is() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let host = Small::new(&folder, "host");
+    let images = [folder.volume("docs", "16M"), host.image()];
+    for format in ["text", "json"] {
+        let log = folder.0.join(format);
+        let mut command = Command::new(CAIRN);
+        command.args(["--log-format", format, "serve", "--nfs", ANY, "--export", TRUSTING[0]]);
+        command.args(&images);
+        let mut server = Server::launch(command, &log);
+        host.fill();
+        write_on(&server, "/v");
+        wait_for(&server, "no space left on the medium");
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(1));
+        let told = server.errors();
+        let whose = match format {
+            "text" => "/v: the volume turns read-only",
+            _ => "\"volume\":\"/v\"",
+        };
+        assert!(told.contains(whose), "{told}");
+        std::fs::remove_file(host.ballast()).unwrap();
+    }
 }
