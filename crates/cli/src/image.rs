@@ -52,6 +52,20 @@ pub fn about(image: &Path, why: &str) -> String {
     format!("{shown}: {}", why.replace("IMAGE", &shown))
 }
 
+/// The same of a volume that could not be opened. Where its medium is full, what it holds is no
+/// less safe than before.
+pub fn not_opened(image: &Path, why: &str) -> String {
+    let why = about(image, why);
+    if !why.contains("no space left on the medium") {
+        return why;
+    }
+    format!(
+        "{why}; opening it has to write, to recover it if it was not closed. Nothing is lost: make \
+         room on the medium and open it again, or open it for reading (mounts and servers: \
+         --read-only)"
+    )
+}
+
 /// Refuses what a look has shown to be in vain, before anything is promised, or made for it.
 pub fn check_found(a: &OpenArgs, mode: Mode, found: &Found, image: &Path) -> Result<(), Failure> {
     let Ok(p) = found.ext() else { return Ok(()) };
@@ -303,7 +317,7 @@ impl Image {
         let opener = volume::opener(Some(found), file.size_bytes(), options);
         let monitor = Arc::new(Monitor::new(seed, opener));
         let driver = Driver::new(monitor, files);
-        driver.open().map_err(|e| about(path, &e.to_string()))?;
+        driver.open().map_err(|e| not_opened(path, &e))?;
         new_log.iter().for_each(NewLog::stays);
         let root = match driver.request(Request::Info) {
             Ok(Reply::Info(info)) => info.root_ino,
