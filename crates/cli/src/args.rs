@@ -485,7 +485,7 @@ pub struct PathsArgs {
     pub image: PathBuf,
     /// Paths in the volume, from its root; which of them are local, the first line says.
     #[arg(required = true)]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
@@ -508,7 +508,7 @@ pub struct ListedArgs {
     pub image: PathBuf,
     /// Paths in the volume, from its root.
     #[arg(default_value = "/")]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
@@ -523,7 +523,7 @@ pub struct RmArgs {
     pub image: PathBuf,
     /// In the volume, from its root.
     #[arg(required = true)]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
