@@ -2,7 +2,9 @@
 //! told as such.
 
 use super::copies::Copies;
-use super::report::{CLOSED, CLOSING, OK, ClientReport, Opening, Report, TrafficReport, VolumeReport};
+use super::report::{
+    CLOSED, CLOSING, ClientReport, OK, Opening, Report, TrafficReport, VolumeReport,
+};
 use host::{HostFile, Pool, ask_then};
 use stats::{Recorder, SeriesSummary, VolumeMetrics};
 use std::fmt::Write;
