@@ -497,7 +497,7 @@ pub struct PathsArgs {
     pub image: PathBuf,
     /// Paths in the volume, from its root; which of them are local, the first line says.
     #[arg(required = true)]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
@@ -520,7 +520,7 @@ pub struct ListedArgs {
     pub image: PathBuf,
     /// Paths in the volume, from its root.
     #[arg(default_value = "/")]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
@@ -535,7 +535,7 @@ pub struct RmArgs {
     pub image: PathBuf,
     /// In the volume, from its root.
     #[arg(required = true)]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! Extended attributes of files outside a volume, as `put` and `get` carry them over: the user's
-//! own, and access lists. A file that loses its access list would let its group do what the list's
+//! own, access lists, and what root's programs keep (capabilities, `trusted.*`), as `cp -a` does. A
+//! file that loses its access list would let its group do what the list's
 //! mask says. What a name means is the volume's business, and the host's.
 
 use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, llistxattr};
@@ -10,6 +11,10 @@ use std::path::Path;
 
 /// A file's access list.
 pub const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// What a program may do whoever runs it.
+const CAPABILITY: &[u8] = b"security.capability";
+/// Of those that only root sees.
+const TRUSTED: &[u8] = b"trusted.";
 /// What a directory's new files get.
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 /// The longest value that Linux knows.
@@ -21,7 +26,12 @@ const GROUP_TAG: u16 = 4;
 
 /// Is it carried over?
 pub fn is_carried(name: &[u8]) -> bool {
-    name == ACCESS_LIST || name == DEFAULT_LIST || name.starts_with(b"user.")
+    name == ACCESS_LIST || name == DEFAULT_LIST || name.starts_with(b"user.") || is_roots(name)
+}
+
+/// Is it root's to give? From others the host takes none, and they lose nothing by that.
+pub fn is_roots(name: &[u8]) -> bool {
+    name == CAPABILITY || name.starts_with(TRUSTED)
 }
 
 /// The names in a list of them, each followed by a 0 byte, that are carried over.
@@ -79,5 +89,6 @@ mod tests {
         assert_eq!(mode_without(&[2, 0, 0, 0, 4, 0, 5, 0, 0, 0, 0, 0], 0o775), 0o755);
         assert_eq!(mode_without(b"", 0o664), 0o604, "a list that cannot be read gives nothing");
         assert!(is_carried(b"user.x") && is_carried(ACCESS_LIST) && !is_carried(b"security.x"));
+        assert!(is_carried(b"trusted.x") && is_carried(CAPABILITY) && !is_roots(b"user.x"));
     }
 }

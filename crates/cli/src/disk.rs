@@ -15,7 +15,29 @@ pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
     if snapshot_of(path).is_some() && !read_only {
         return Err(format!("{}: a snapshot can only be read", path.display()));
     }
-    open_by(path, |path| HostFile::open(path, read_only)).map_err(|why| with_server(path, why))
+    let open = |path: &Path| {
+        if !read_only && is_read_only_device(path) {
+            let shown = path.display();
+            return Err(format!(
+                "{shown}: the device is read-only, and would be written (mounts and servers: \
+                 --read-only)"
+            ));
+        }
+        HostFile::open(path, read_only)
+    };
+    open_by(path, open).map_err(|why| with_server(path, why))
+}
+
+/// Does the kernel refuse writes to this device? Opened for writing it may be all the same, as what
+/// `losetup -r` makes, and then each write fails.
+fn is_read_only_device(path: &Path) -> bool {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let device = std::fs::metadata(path).ok().filter(|m| m.file_type().is_block_device());
+    device.is_some_and(|m| {
+        let (major, minor) = (rustix::fs::major(m.rdev()), rustix::fs::minor(m.rdev()));
+        let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+        told.is_ok_and(|ro| ro.trim() == "1")
+    })
 }
 
 /// Why a disk cannot be opened; where a server of ours has it, also as what.

@@ -6,7 +6,7 @@
 
 use crate::args::OpenArgs;
 use crate::say;
-use clap::Args;
+use clap::{Args, CommandFactory};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -70,15 +70,34 @@ fn called_as(args: &[OsString]) -> Option<Result<Helper, Wrong>> {
         "mount.cairn" | "mount.fuse.cairn" => Some(mount(rest)),
         "fsck.cairn" => Some(fsck(rest)),
         "mkfs.cairn" => Some(mkfs(rest)),
-        _ if is_from_mount_fuse(rest) => Some(mount(rest)),
+        _ if is_from_mount_fuse(rest) => Some(mount(&as_asked(rest))),
         _ => None,
     }
 }
 
-/// mount.fuse3(8) runs `cairn IMAGE DIR -o OPTIONS`: no command of ours has a `/` in its name.
+/// mount.fuse3(8) runs `cairn IMAGE DIR -o OPTIONS`: no command of ours has a `/` in its name, and
+/// a name without one is an image's if there is a file of that name, and no command.
 fn is_from_mount_fuse(args: &[OsString]) -> bool {
-    let path = |n: usize| args.get(n).is_some_and(|a| a.as_bytes().contains(&b'/'));
-    path(0) && path(1) && args.get(2).is_some_and(|a| a == "-o")
+    let [image, dir, option, ..] = args else { return false };
+    let is_path = |a: &OsString| a.as_bytes().contains(&b'/') || Path::new(a).exists();
+    let is_command = || crate::args::Cli::command().find_subcommand(image).is_some();
+    option == "-o" && is_path(image) && is_path(dir) && !is_command()
+}
+
+/// The same without `dev` and `suid` at the list's end: mount.fuse3(8) adds them by itself, each
+/// unless the list refuses it. Whoever asks for them himself has them twice.
+fn as_asked(args: &[OsString]) -> Vec<OsString> {
+    let mut args = args.to_vec();
+    let Some(list) = args.get_mut(3) else { return args };
+    let text = list.to_string_lossy().into_owned();
+    let mut all: Vec<&str> = text.split(',').collect();
+    for (added, refused) in [("suid", "nosuid"), ("dev", "nodev")] {
+        if all.last() == Some(&added) && !all.contains(&refused) {
+            all.pop();
+        }
+    }
+    *list = all.join(",").into();
+    args
 }
 
 /// `mount.cairn IMAGE DIR [-sfnvrw] [-o OPTIONS]`.
@@ -241,6 +260,17 @@ mod tests {
             words("cairn /a.img /mnt -o ro,allow_other"),
             "mount --daemon -o ro -- /a.img /mnt"
         );
+        // What mount.fuse3 adds nobody has asked for.
+        for (list, asked) in [
+            ("dev,suid", ""),
+            ("ro,suid,dev,suid", " -o ro,suid"),
+            ("nodev,ro,suid", " -o nodev,ro"),
+            ("nosuid,nodev", " -o nosuid,nodev"),
+            ("dev,suid,dev,suid", " -o dev,suid"),
+        ] {
+            let line = format!("cairn /a.img /mnt -o {list}");
+            assert_eq!(words(&line), format!("mount --daemon{asked} -- /a.img /mnt"));
+        }
         // What takes no value is no option of ours with one: the mount says that it is unknown.
         assert_eq!(
             words("mount.cairn /a /m -o ordered-data=1,mode"),
@@ -276,5 +306,9 @@ mod tests {
         assert_eq!(called("fsck.cairn -Q /a"), Some(Some(16)));
         assert_eq!(called("cairn mount /a /b"), None);
         assert_eq!(called("cairn ls /a /b"), None);
+        // Names without a slash, of what is there; a command is one whatever there is.
+        assert_eq!(called("cairn Cargo.toml src -o rw"), Some(None));
+        assert_eq!(called("cairn no-such.img src -o rw"), None);
+        assert_eq!(called("cairn mount src -o rw"), None);
     }
 }

@@ -8,9 +8,12 @@ use crate::progress::RecoveryBar;
 use crate::say;
 use env::Nanos;
 use format::ext::boot::{self, BootArea};
+use format::shown;
 use host::{Driver, HostFile, drive, entropy};
 use integrity::Plant;
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request, SeekKind};
@@ -50,6 +53,20 @@ pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
 pub fn about(image: &Path, why: &str) -> String {
     let shown = image.display().to_string();
     format!("{shown}: {}", why.replace("IMAGE", &shown))
+}
+
+/// The same of a volume that could not be opened. Where its medium is full, what it holds is no
+/// less safe than before.
+pub fn not_opened(image: &Path, why: &str) -> String {
+    let why = about(image, why);
+    if !why.contains("no space left on the medium") {
+        return why;
+    }
+    format!(
+        "{why}; opening it has to write, to recover it if it was not closed. Nothing is lost: make \
+         room on the medium and open it again, or open it for reading (mounts and servers: \
+         --read-only)"
+    )
 }
 
 /// Refuses what a look has shown to be in vain, before anything is promised, or made for it.
@@ -303,7 +320,7 @@ impl Image {
         let opener = volume::opener(Some(found), file.size_bytes(), options);
         let monitor = Arc::new(Monitor::new(seed, opener));
         let driver = Driver::new(monitor, files);
-        driver.open().map_err(|e| about(path, &e.to_string()))?;
+        driver.open().map_err(|e| not_opened(path, &e))?;
         new_log.iter().for_each(NewLog::stays);
         let root = match driver.request(Request::Info) {
             Ok(Reply::Info(info)) => info.root_ino,
@@ -344,13 +361,14 @@ impl Image {
         Failure::Failed(format!("{}: {what}: {why}", self.shown))
     }
 
-    /// The inode at a path, following no link.
-    pub fn walk(&self, path: &str) -> Result<Attr, Failure> {
+    /// The inode at a path, following no link. Names are bytes, as the volume has them.
+    pub fn walk(&self, path: impl AsRef<OsStr>) -> Result<Attr, Failure> {
+        let path = path.as_ref().as_bytes();
         let mut at = self.attr(self.root)?;
-        for name in path.split('/').filter(|n| !n.is_empty()) {
-            let request = Request::Lookup { dir: at.ino, name: name.as_bytes().to_vec() };
-            let Reply::Entry { attr, .. } = self.ask(path, request)? else {
-                return Err(self.failure(path, FsError::Io));
+        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            let request = Request::Lookup { dir: at.ino, name: name.to_vec() };
+            let Reply::Entry { attr, .. } = self.ask(&shown(path), request)? else {
+                return Err(self.failure(&shown(path), FsError::Io));
             };
             at = attr;
         }
@@ -359,7 +377,8 @@ impl Image {
 
     /// The inode at a path, following symbolic links: all of them lead on within the volume, whose
     /// root is where a whole path begins.
-    pub fn follow(&self, path: &str) -> Result<Attr, Failure> {
+    pub fn follow(&self, path: &OsStr) -> Result<Attr, Failure> {
+        let what = &shown(path.as_bytes());
         let names_of = |path: &[u8]| -> Vec<Vec<u8>> {
             let names = path.split(|b| *b == b'/').filter(|n| !n.is_empty());
             names.rev().map(<[u8]>::to_vec).collect()
@@ -368,8 +387,8 @@ impl Image {
         let (mut left, mut links) = (names_of(path.as_bytes()), 0);
         while let Some(name) = left.pop() {
             let request = Request::Lookup { dir: dir.ino, name };
-            let Reply::Entry { attr, .. } = self.ask(path, request)? else {
-                return Err(self.failure(path, FsError::Io));
+            let Reply::Entry { attr, .. } = self.ask(what, request)? else {
+                return Err(self.failure(what, FsError::Io));
             };
             if attr.kind() != Kind::Symlink {
                 dir = attr;
@@ -377,10 +396,10 @@ impl Image {
             }
             links += 1;
             if links > LINKS_MAX {
-                return Err(self.failed(path, "its symbolic links lead round in a circle"));
+                return Err(self.failed(what, "its symbolic links lead round in a circle"));
             }
-            let Reply::Bytes(text) = self.ask(path, Request::ReadLink { ino: attr.ino })? else {
-                return Err(self.failure(path, FsError::Io));
+            let Reply::Bytes(text) = self.ask(what, Request::ReadLink { ino: attr.ino })? else {
+                return Err(self.failure(what, FsError::Io));
             };
             if text.first() == Some(&b'/') {
                 dir = self.attr(self.root)?;
@@ -391,10 +410,14 @@ impl Image {
     }
 
     /// The directory of a path's last name, and that name.
-    pub fn parent(&self, path: &str) -> Result<(Attr, Vec<u8>), Failure> {
-        let trimmed = path.trim_end_matches('/');
-        let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
-        Ok((self.walk(dir)?, name.as_bytes().to_vec()))
+    pub fn parent(&self, path: &OsStr) -> Result<(Attr, Vec<u8>), Failure> {
+        let mut names = path.as_bytes();
+        while let [before @ .., b'/'] = names {
+            names = before;
+        }
+        let dir = names.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        let name = names[dir..].strip_prefix(b"/").unwrap_or(&names[dir..]);
+        Ok((self.walk(OsStr::from_bytes(&names[..dir]))?, name.to_vec()))
     }
 
     /// An inode's attributes.

@@ -4,9 +4,14 @@
 
 use crate::args::LogFormat;
 use host::{Stream, let_go, system_log};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write as _};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::field::Field;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
 /// What standard output did not take.
@@ -82,7 +87,7 @@ fn one(line: &str) -> String {
 /// Standard error, or the system's log. Writing to it never fails.
 struct Errors;
 
-impl Write for Errors {
+impl std::io::Write for Errors {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if IN_BACKGROUND.load(Ordering::Relaxed) {
             system_log(&String::from_utf8_lossy(bytes));
@@ -126,11 +131,54 @@ pub fn start_log(verbose: u8, format: LogFormat, quiet: &str) -> Result<(), Stri
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Errors);
     match format {
         LogFormat::Text => {
+            let fields = debug_fn(text_field).delimited(" ");
+            let log = log.fmt_fields(fields);
             log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
         }
-        _ => log.json().flatten_event(true).with_current_span(false).init(),
+        _ => {
+            let log = log.json().flatten_event(true).with_current_span(false);
+            log.map_event_format(OfVolume).init();
+        }
     }
     Ok(())
+}
+
+/// A field of a line for people; its message begins with the volume's name, where several are
+/// served.
+fn text_field(to: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug) -> std::fmt::Result {
+    match (field.name(), env::inside_of()) {
+        ("message", "") => write!(to, "{value:?}"),
+        ("message", volume) => write!(to, "{volume}: {value:?}"),
+        (name, _) => write!(to, "{name}={value:?}"),
+    }
+}
+
+/// Lines for programs, which have that name as a field of its own.
+struct OfVolume<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for OfVolume<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let volume = env::inside_of();
+        if volume.is_empty() {
+            return self.0.format_event(context, to, event);
+        }
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        match line.strip_prefix('{') {
+            Some(rest) => write!(to, "{{\"volume\":{},{rest}", serde_json::Value::from(volume)),
+            None => to.write_str(&line),
+        }
+    }
 }
 
 /// An error of the arguments in one line, from clap's several: what is wrong, and tips; how a

@@ -92,6 +92,11 @@ fn a_plain_volume_has_none() {
     let image = folder.volume("plain.img", "16M");
     refused(&["snapshot", "create", &at(&image, "a")], "--profile lfs");
     refused(&["ls", &at(&image, "a"), "/"], "has no snapshots");
+    // What is not there is not called sound.
+    refused(&["fsck", &at(&image, "a")], "has no snapshots");
+    refused(&["fsck", "--unless-clean", &at(&image, "a")], "has no snapshots");
+    refused(&["check", &at(&image, "a")], "has no snapshots");
+    refused(&["check", "--read", &at(&image, "a")], "has no snapshots");
 }
 
 /// What a mounted volume held when the snapshot was made is what the snapshot shows, in a mode that

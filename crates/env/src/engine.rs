@@ -110,6 +110,11 @@ impl Engine {
         &self.env
     }
 
+    /// What it is called in the log ([`crate::inside_of`]).
+    pub fn call(&mut self, name: &'static str) {
+        self.exec.call(name);
+    }
+
     /// The executor, to perturb or watch it.
     pub fn executor(&mut self) -> &mut Executor {
         &mut self.exec

@@ -26,6 +26,13 @@ struct TaskId {
 
 thread_local! {
     static READY: RefCell<Option<VecDeque<TaskId>>> = const { RefCell::new(None) };
+    static CALLED: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// What the engine is called that this thread is inside of: for the log, where several volumes are
+/// served. Empty: it has no name, or the thread is inside of none.
+pub fn inside_of() -> &'static str {
+    CALLED.get()
 }
 
 /// Names a task to be woken. Its fields are atomic only because wakers have to be `Sync`.
@@ -97,9 +104,15 @@ pub struct Executor {
     perturb: Option<Rng>,
     on_step: Option<Box<dyn FnMut(Step)>>,
     stopped: Cell<bool>,
+    called: &'static str,
 }
 
 impl Executor {
+    /// See [`inside_of`].
+    pub(crate) fn call(&mut self, name: &'static str) {
+        self.called = name;
+    }
+
     /// Adds a task; it runs in the next [`Executor::run`], or in this one.
     pub(crate) fn spawn(&mut self, name: &'static str, task: Task) {
         let slot = match self.free.pop() {
@@ -130,7 +143,9 @@ impl Executor {
     pub(crate) fn inside<T>(&mut self, f: impl FnOnce(&mut Executor) -> T) -> T {
         let outer = READY.replace(Some(std::mem::take(&mut self.ready)));
         assert!(outer.is_none(), "a volume was entered from inside a volume");
+        CALLED.set(self.called);
         let result = f(self);
+        CALLED.set("");
         self.ready = READY.replace(None).expect("it was put there above");
         result
     }

@@ -31,7 +31,7 @@ pub use both::{all, both, unless};
 pub use bucket::{BUCKET_BYTES, Bucket, BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};
-pub use exec::{Executor, Step};
+pub use exec::{Executor, Step, inside_of};
 pub use few::{Few, Iter as FewIter};
 pub use hash::{FixedHasher, IdMap, IdSet};
 pub use net::{Conn, Line, NetError, Service};

@@ -2,6 +2,7 @@
 //! a CPU.
 
 use crate::ring::{Entry, Ring};
+use crate::room::Space;
 use crate::worker;
 use crate::{HostFile, now};
 use env::{IoDone, IoRequest};
@@ -83,6 +84,8 @@ pub struct Pool {
     pub(crate) volumes: Vec<Hosted>,
     pub(crate) sources: RwLock<Vec<Arc<dyn Source>>>,
     pub(crate) stop: AtomicBool,
+    /// Writes that wait for room on the media under the volumes.
+    pub(crate) room: Arc<Space>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -102,10 +105,11 @@ impl Pool {
     /// Starts the workers for these volumes.
     pub fn start(volumes: Vec<(Arc<Monitor>, Vec<Arc<HostFile>>)>) -> std::io::Result<Arc<Pool>> {
         let inboxes = (0..cpus()).map(|_| inbox()).collect::<std::io::Result<Vec<_>>>()?;
-        let volumes =
+        let volumes: Vec<Hosted> =
             volumes.into_iter().map(|(monitor, disks)| Hosted { monitor, disks }).collect();
         let pool = Arc::new(Pool {
             inboxes,
+            room: Arc::new(Space::new(volumes.len())),
             volumes,
             sources: RwLock::default(),
             stop: AtomicBool::new(false),
@@ -156,6 +160,18 @@ impl Pool {
             self.send(0, Message::Disk(volume, std::mem::take(&mut out.io)));
         }
         out.answer();
+    }
+
+    /// It is the end, soon: writes that find the medium full wait no longer than a few seconds.
+    pub fn stopping(&self) {
+        self.room.stop(now().mono);
+    }
+
+    /// For how long this volume's writes have waited for room on the medium under it; None: they do
+    /// not.
+    pub fn waits_for_room(&self, volume: usize) -> Option<Duration> {
+        let since = self.room.waits_since(volume)?;
+        Some(Duration::from_nanos(now().mono.since(since).0))
     }
 
     /// Closes a volume and waits until it is closed. The workers carry out what it still writes.

@@ -45,16 +45,21 @@ impl Stops {
     }
 
     /// Waits until one of them comes, or until `ended` says so (looked at ten times a second).
-    pub fn wait(&self, mut ended: impl FnMut() -> bool) -> Stop {
+    pub fn wait(&self, ended: impl FnMut() -> bool) -> Stop {
+        self.heard(ended).unwrap_or(Stop::End)
+    }
+
+    /// The same; None: `ended` said so.
+    pub fn heard(&self, mut ended: impl FnMut() -> bool) -> Option<Stop> {
         while !ended() {
             let mut one = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
             // Whatever poll says: nothing is read where nothing has come.
             let _ = poll(&mut one, LOOK_MS);
             if let Ok(Some(got)) = self.0.read_signal() {
-                return meaning(got.ssi_signo);
+                return Some(meaning(got.ssi_signo));
             }
         }
-        Stop::End
+        None
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(pool: &Pool, me: usize) {
         work: Vec::new(),
         done: Vec::new(),
         wakeup: Box::new([0; 8]),
-        room: Retries::default(),
+        room: Retries::new(pool.room.clone()),
         sources: Vec::new(),
         bags: Default::default(),
     };
@@ -171,7 +171,7 @@ impl Worker<'_> {
                 self.start_early(&file, at, want);
             }
             let done = IoDone::of_disk(id, blocks, Ok(()));
-            self.room.ended(volume, &done, now().mono);
+            self.room.ended((volume, file.path()), &done, now().mono);
             self.done.push((volume, done));
             return;
         }
@@ -190,7 +190,7 @@ impl Worker<'_> {
                 IoDone::of_disk(request.id, request.blocks, result)
             }
         };
-        if !self.room.keeps(volume, &done, again, now().mono) {
+        if !self.room.keeps((volume, file.path()), &done, again, now().mono) {
             self.done.push((volume, done));
         }
     }

@@ -74,6 +74,9 @@ impl Found {
 fn closed(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     let shown = image.display().to_string();
     let in_store = super::lfs::is_store(image)?;
+    if crate::disk::snapshot_of(image).is_some() && !in_store {
+        crate::image::look(&[Arc::new(crate::disk::open(image, true)?)])?; // there are none
+    }
     let mut found = if in_store {
         super::lfs::read_inside(image)?
     } else {

@@ -7,6 +7,7 @@ use crate::{Failure, Outcome};
 use format::shown;
 use host::now;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use vfs::{Attr, Kind, MakeKind, Reply, Request, SetAttr};
 
@@ -75,9 +76,10 @@ pub fn ls(a: &ListedArgs) -> Result<Outcome, Failure> {
     let mut bad = None;
     for path in &a.paths {
         let at = image.walk(path)?;
+        let told = shown(path.as_bytes());
         let mut found: Vec<(Vec<u8>, Attr)> = Vec::new();
         if at.kind() == Kind::Dir {
-            for e in image.list(path, at.ino)? {
+            for e in image.list(&told, at.ino)? {
                 let name = shown(&e.name).to_string();
                 match e.attr.map_or_else(|| image.attr_of(&name, e.ino), Ok) {
                     Ok(attr) => found.push((e.name, attr)),
@@ -128,7 +130,7 @@ pub fn cat(a: &PathsArgs) -> Result<Outcome, Failure> {
     let failed = |e: std::io::Error| Failure::Failed(format!("standard output: {e}"));
     for path in &a.paths {
         let at = image.follow(path)?;
-        image.read(path, at.ino, |part| out.write_all(part).map_err(failed))?;
+        image.read(&shown(path.as_bytes()), at.ino, |part| out.write_all(part).map_err(failed))?;
     }
     out.flush().map_err(failed)?;
     image.close()?;
@@ -141,7 +143,7 @@ pub fn mkdir(a: &PathsArgs) -> Result<Outcome, Failure> {
     let mut result = Ok(Outcome::Done);
     for path in &a.paths {
         let made = image.parent(path).and_then(|(dir, name)| {
-            make(&image, path, (dir.ino, name), MakeKind::Dir, 0o755).map(|_| ())
+            make(&image, &shown(path.as_bytes()), (dir.ino, name), MakeKind::Dir, 0o755).map(|_| ())
         });
         if let Err(e) = made {
             result = Err(e);

@@ -37,17 +37,23 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
 fn at_rest(a: &FsckArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display().to_string();
     let in_store = super::lfs::is_store(&a.image)?;
+    if crate::disk::snapshot_of(&a.image).is_some() && !in_store {
+        crate::image::look(&[Arc::new(crate::disk::open(&a.image, true)?)])?; // there are none
+    }
+    if a.unless_clean && closed_cleanly(a, in_store)? {
+        if !a.json {
+            tell!("{shown}: closed cleanly, not looked at");
+        }
+        return Ok(Outcome::Done);
+    }
+    // At boot it is only looked at: whoever opens it replays the store's log.
+    let repair = a.repair && !(in_store && a.unless_clean);
+    let a = &FsckArgs { repair, image: a.image.clone(), ..*a };
     if in_store && (a.repair || a.discard_log) {
         return Err(Failure::Failed(format!(
             "{shown}: repairing a volume in a log-structured store is not in this version; cairn \
              lfs export writes a plain image, which can be repaired"
         )));
-    }
-    if a.unless_clean && closed_cleanly(a)? {
-        if !a.json {
-            tell!("{shown}: closed cleanly, not looked at");
-        }
-        return Ok(Outcome::Done);
     }
     let lossy = match (a.discard_log, a.repair) {
         (true, _) => discard(a)?,
@@ -107,10 +113,16 @@ fn at_rest(a: &FsckArgs) -> Result<Outcome, Failure> {
 }
 
 /// Was it closed cleanly, and never found to be damaged? What cannot be told is to be looked at.
-fn closed_cleanly(a: &FsckArgs) -> Result<bool, Failure> {
+fn closed_cleanly(a: &FsckArgs, in_store: bool) -> Result<bool, Failure> {
     let device = FileDevice(Arc::new(crate::disk::open(&a.image, true)?));
     if device.0.is_bucket() {
         return Ok(false); // that takes as long as looking
+    }
+    if in_store {
+        // What is wrong with the store is told by whoever looks at it.
+        let found = crate::image::look(&[device.0]).ok();
+        let sound = found.is_some_and(|f| f.ext().is_ok_and(|p| p.read_only.is_none()));
+        return Ok(sound && super::lfs::closed_cleanly(&a.image).unwrap_or(false));
     }
     let found = volume::probe(&device);
     Ok(found.is_ok_and(|p| p.is_clean() && p.read_only.is_none()))

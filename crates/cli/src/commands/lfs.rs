@@ -260,6 +260,11 @@ pub fn is_store(image: &Path) -> Result<bool, Failure> {
     })
 }
 
+/// Was the store closed, so that no log lies behind its checkpoint?
+pub(super) fn closed_cleanly(image: &Path) -> Result<bool, Failure> {
+    on(image, |_, store| Box::pin(async move { Ok(store.opened().rolled == 0) }))
+}
+
 /// The volume, read through its store.
 pub(super) struct Inside(pub(super) env::Blocking);
 

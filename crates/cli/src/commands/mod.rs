@@ -5,6 +5,7 @@ pub mod check;
 pub mod config;
 pub mod copy;
 pub mod crash;
+mod ending;
 pub mod files;
 pub mod fsck;
 pub mod generate;

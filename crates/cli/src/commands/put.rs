@@ -16,7 +16,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use vfs::{FsError, MakeKind, Reply, Request, SetAttr, SetTime, Stability, Time, XattrMode};
+use vfs::{FsError, Kind, MakeKind, Reply, Request, SetAttr, SetTime, Stability, Time, XattrMode};
 
 /// Names that are made at once.
 const BATCH: usize = 256;
@@ -42,12 +42,18 @@ pub fn run(a: &PathsArgs) -> Result<Outcome, Failure> {
     let image = Image::open(&a.image, false, a.log.as_deref())?;
     let mut put = Put::new(&image);
     let done = sources.iter().try_for_each(|s| {
-        let into = image.walk(dir)?.ino;
+        let into = image.walk(dir)?;
+        if into.kind() != Kind::Dir {
+            return Err(image.failure(&shown(dir.as_bytes()), FsError::NotDir));
+        }
         let source = Path::new(s);
         match source.file_name() {
-            Some(_) => put.found.extend(Found::look(source, into)?),
+            Some(_) => {
+                let why = || format!("{}: a device, fifo or socket is not copied", told(source));
+                put.found.push(Found::look(source, into.ino)?.ok_or_else(why)?);
+            }
             // `.` has no name of its own: what is in it is meant.
-            None => put.dirs.push_back((source.to_owned(), into)),
+            None => put.dirs.push_back((source.to_owned(), into.ino)),
         }
         put.all()
     });
@@ -75,12 +81,11 @@ struct Found {
 type Id = (u64, u64);
 
 impl Found {
-    /// None, with a word about it, for what is not copied.
+    /// None for what is not copied.
     fn look(from: &Path, dir: u32) -> Result<Option<Found>, Failure> {
         let meta = fs::symlink_metadata(from).map_err(|e| local(from, &e))?;
         let kind = meta.file_type();
         if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
-            say::err(&format!("cairn: {}: a device, fifo or socket is left out", told(from)));
             return Ok(None);
         }
         let mtime = Time { sec: meta.mtime(), nsec: meta.mtime_nsec() as u32 };
@@ -156,7 +161,13 @@ impl Put<'_> {
             fs::read_dir(from).map_err(|e| local(from, &e))?.flatten().map(|e| e.path()).collect();
         names.sort();
         for path in names {
-            self.found.extend(Found::look(&path, ino)?);
+            match Found::look(&path, ino)? {
+                Some(found) => self.found.push(found),
+                None => {
+                    let path = told(&path);
+                    say::err(&format!("cairn: {path}: a device, fifo or socket is left out"));
+                }
+            }
             if self.found.len() >= BATCH {
                 self.make()?;
             }
@@ -185,20 +196,23 @@ impl Put<'_> {
         self.linked.extend(made.iter().filter_map(|(f, ino)| Some((f.id?, *ino))));
         done = done.and(filled).and_then(|()| self.link(&links));
         self.counter.add(made.len() as u64);
-        let mut now = Vec::new();
+        // Owners first: a new one takes capabilities away.
+        let (mut owners, mut rest) = (Vec::new(), Vec::new());
         for (f, ino) in made {
-            let mut requests: Vec<_> =
-                attributes::of(&f.from).into_iter().map(|a| with_attribute(ino, a)).collect();
-            requests.push(Request::SetAttr { ino, set: f.set });
-            let all = requests.into_iter().map(|r| (f.from.clone(), r));
+            let owner = (f.from.clone(), Request::SetAttr { ino, set: f.set });
+            let attributes = attributes::of(&f.from).into_iter();
+            let all = attributes.map(|a| (f.from.clone(), with_attribute(ino, a)));
             if f.kind.is_dir() {
                 self.dirs.push_back((f.from.clone(), ino));
-                self.last.extend(all); // nothing in it inherits its access list
+                // Nothing in it inherits its access list.
+                self.last.extend(all);
+                self.last.push(owner);
             } else {
-                now.extend(all);
+                rest.extend(all);
+                owners.push(owner);
             }
         }
-        let set = self.set(now);
+        let set = self.set(owners).and_then(|()| self.set(rest));
         done.and(set)
     }
 
@@ -208,8 +222,13 @@ impl Put<'_> {
         let is_whole = |(f, ino): &(Found, u32)| !f.kind.is_file() || whole.contains(ino);
         let (made, parts): (Vec<_>, Vec<_>) = made.into_iter().partition(is_whole);
         let remove = |(f, _): &(Found, u32)| Request::Unlink { dir: f.dir, name: f.name() };
-        // What went wrong first is what is told.
-        let _ = self.image.ask_each(parts.iter().map(remove).collect());
+        // What went wrong first is what is told at the end. A volume whose medium failed, or is
+        // full, takes nothing more.
+        let removed = self.image.ask_each(parts.iter().map(remove).collect());
+        for ((f, _), _) in parts.iter().zip(removed).filter(|(_, r)| r.is_err()) {
+            let from = told(&f.from);
+            say::err(&format!("cairn: {from}: a part of it may stay under its name: remove it"));
+        }
         made
     }
 
@@ -388,7 +407,7 @@ mod tests {
             assert_eq!(image.list("/from/d3", top.ino).ok().unwrap().len(), 86);
             assert!(image.close().is_ok());
             let image = Image::open(&path, false, None).ok().unwrap();
-            assert!(crate::commands::remove::remove(&image, "/from", true).is_ok());
+            assert!(crate::commands::remove::remove(&image, "/from".as_ref(), true).is_ok());
             let waited = waits(&image);
             assert!(waited < most, "{profile:?}: rm waited {waited} times");
             assert!(image.walk("/from").is_err());

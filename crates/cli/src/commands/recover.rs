@@ -31,7 +31,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
             async move { volume::recover(&Ground::alone(env, sizes.0, sizes.1), &options).await },
         )
     });
-    did.map_err(|e| crate::image::about(image, &e.to_string()).into())
+    did.map_err(|e| crate::image::not_opened(image, &e.to_string()).into())
 }
 
 /// The command.

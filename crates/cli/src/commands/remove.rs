@@ -7,6 +7,8 @@ use crate::subtree::{Subtree, is_child};
 use crate::{Failure, Outcome};
 use check::Progress;
 use format::shown;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use vfs::{Attr, Kind, Request};
 
 /// Names that are removed at once, and become durably so together.
@@ -27,9 +29,10 @@ pub fn run(a: &RmArgs) -> Result<Outcome, Failure> {
 }
 
 /// Removes one name, and if it is a directory and `recursive`, all that is below it.
-pub fn remove(image: &Image, path: &str, recursive: bool) -> Result<(), Failure> {
+pub fn remove(image: &Image, path: &OsStr, recursive: bool) -> Result<(), Failure> {
     let (parent, name) = image.parent(path)?;
     let at = image.walk(path)?;
+    let path = &shown(path.as_bytes());
     if name.is_empty() {
         return Err(Failure::Failed(format!("{path}: the root directory stays")));
     }

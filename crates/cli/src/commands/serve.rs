@@ -1,6 +1,7 @@
 //! `cairn serve` and `cairn mount`: volumes opened behind their monitors, workers, mounts, and the
 //! end of it all.
 
+use super::ending::{self, Why};
 use super::nfs_server::{NfsArgs, Started, describe};
 use super::rpcbind::Registration;
 use super::served::{Front, Served, open, open_all, open_doors};
@@ -302,10 +303,11 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     }
     notify::ready(volumes.iter().map(|v| v.name.as_str()));
     let _watchdog = Watchdog::start(&pool);
-    serve_until_stopped(&stops, &sessions, &servers, (config.as_deref(), kept));
+    let why = serve_until_stopped(&stops, &sessions, &servers, (config.as_deref(), kept));
     notify::stopping();
+    pool.stopping();
     volumes.iter().for_each(|v| v.file.let_go_soon());
-    end(&volumes, &pool, servers, &sessions)
+    ending::watched(&stops, (&volumes, &pool), why, || end(&volumes, &pool, servers, &sessions))
 }
 
 /// Waits for the end: a signal, that all mounts are gone that somebody made, or that a pool's
@@ -316,13 +318,19 @@ fn serve_until_stopped(
     sessions: &[Session],
     servers: &Servers,
     (config, mut kept): (Option<&Path>, Option<pool::Kept>),
-) {
+) -> Why {
+    let of_signal = if kept.is_some() { Why::Pool } else { Why::Signal };
     let mut gone = || {
         let unmounted = !sessions.is_empty() && sessions.iter().all(Session::has_ended);
         unmounted || kept.as_mut().is_some_and(pool::Kept::is_lost)
     };
-    while stops.wait(&mut gone) == Stop::Hangup {
-        let Some(path) = config else { return };
+    loop {
+        match stops.heard(&mut gone) {
+            None => return Why::Gone,
+            Some(Stop::Hangup) if config.is_some() => (),
+            Some(_) => return of_signal,
+        }
+        let Some(path) = config else { continue };
         notify::reloading();
         match config::load(path).and_then(|c| nfs_of(&c)) {
             Ok(Some(nfs)) => {

@@ -4,7 +4,7 @@
 use crate::args::{OpenArgs, WritebackCache};
 use crate::buckets::{has_near_log, near_of_volume, opened_near_log};
 use crate::config::VolumeArgs;
-use crate::image::{CONTENTS_ALONE_SHARE, about, check_found, check_open_args, look};
+use crate::image::{CONTENTS_ALONE_SHARE, check_found, check_open_args, look, not_opened};
 use crate::image::{mode_of, options_of, tell, with_mode};
 use crate::logs::{NewLog, existing_log, make_log};
 use crate::progress::RecoveryBar;
@@ -222,7 +222,29 @@ pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Serve
             }
         }
     }
-    Ok(all.into_iter().flatten().collect())
+    let all: Vec<Served> = all.into_iter().flatten().collect();
+    if all.len() > 1 {
+        name_in_log(&all);
+    }
+    Ok(all)
+}
+
+/// The log's lines say which volume's they are; of those that share a shard, that they are theirs.
+fn name_in_log(all: &[Served]) {
+    for v in all {
+        let together = all.iter().filter(|w| w.disks.len() > 1 && shares(v, w));
+        let mut names: Vec<String> = together.map(|w| format!("/{}", w.name)).collect();
+        if names.is_empty() {
+            names.push(format!("/{}", v.name));
+        }
+        // Once for each that is served, as long as the process lives.
+        v.monitor.call(names.join(", ").leak());
+    }
+}
+
+/// Do two volumes lie on one list of disks?
+fn shares(v: &Served, w: &Served) -> bool {
+    v.disks.iter().map(Arc::as_ptr).eq(w.disks.iter().map(Arc::as_ptr))
 }
 
 /// A near log is one volume's.
@@ -322,5 +344,5 @@ pub(super) fn open_doors(volumes: &[Served]) -> Result<(), Failure> {
         // What went wrong first is what is told.
         let _ = d.close();
     }
-    Err(about(v.file.path(), &why.to_string()).into())
+    Err(not_opened(v.file.path(), &why).into())
 }

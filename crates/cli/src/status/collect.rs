@@ -2,7 +2,9 @@
 //! told as such.
 
 use super::copies::Copies;
-use super::report::{CLOSED, CLOSING, ClientReport, Opening, Report, TrafficReport, VolumeReport};
+use super::report::{
+    CLOSED, CLOSING, ClientReport, OK, Opening, Report, TrafficReport, VolumeReport,
+};
 use host::{HostFile, Pool, ask_then};
 use stats::{Recorder, SeriesSummary, VolumeMetrics};
 use std::fmt::Write;
@@ -119,8 +121,10 @@ impl Status {
 
     /// The text of a scrape.
     pub async fn metrics(&self) -> String {
-        let said = self.said().await.into_iter().zip(&self.volumes);
-        let named: Vec<VolumeMetrics> = said.map(|(said, v)| metrics_of(said, v)).collect();
+        let waits = |v| self.pool.waits_for_room(v).map_or(0, |time| time.as_secs());
+        let said = self.said().await.into_iter().zip(&self.volumes).enumerate();
+        let named: Vec<VolumeMetrics> =
+            said.map(|(v, (said, shown))| metrics_of(said, shown, waits(v))).collect();
         let mut text = String::new();
         let nfs = self.nfs.as_ref().map_or(Ok(()), |nfs| nfs.encode_metrics(&mut text));
         nfs.and_then(|()| stats::encode_series(&self.recorder, &mut text))
@@ -136,24 +140,29 @@ impl Status {
         let (mut well, mut text) = (true, String::new());
         for (v, info) in infos.iter().enumerate() {
             let state = self.state(v, info.as_ref());
-            well &= state == "ok";
+            well &= state == OK;
             let _ = writeln!(text, "/{}: {state}", self.volumes[v].name);
         }
         (well, text)
     }
 
-    fn state(&self, v: usize, info: Option<&VolumeInfo>) -> &'static str {
-        match (self.pool.volumes()[v].monitor.state(), info) {
+    /// How a volume is, in words.
+    fn state(&self, v: usize, info: Option<&VolumeInfo>) -> String {
+        let fixed = match (self.pool.volumes()[v].monitor.state(), info) {
             (VolumeState::Open, _) if self.ends() => CLOSING,
             (VolumeState::Open, Some(i)) if i.read_only && self.volumes[v].writable => {
                 "stopped writing after a failure"
             }
-            (VolumeState::Open, Some(_)) => "ok",
+            (VolumeState::Open, Some(_)) => match self.pool.waits_for_room(v) {
+                Some(time) => return format!("waiting for space since {} s", time.as_secs()),
+                None => OK,
+            },
             (VolumeState::Open, None) => "does not answer",
             (VolumeState::Opening, _) => "opening",
             (VolumeState::Failed(_), _) => "failed",
             (VolumeState::Closed(_), _) => CLOSED,
-        }
+        };
+        fixed.to_owned()
     }
 
     /// Is this the end, as after umount?
@@ -185,7 +194,7 @@ impl Status {
         let report = VolumeReport {
             name: shown.name.clone(),
             image: shown.image.clone(),
-            state: self.state(v, info.as_ref()).to_owned(),
+            state: self.state(v, info.as_ref()),
             mode: info.as_ref().map_or_else(String::new, |i| i.mode.clone()),
             promise: shown.promise.clone(),
             read_only: !shown.writable || info.as_ref().is_some_and(|i| i.read_only),
@@ -214,7 +223,7 @@ impl Status {
 
 /// What a volume has counted, and gauges that make something of it; of one that does not answer,
 /// how it was opened.
-fn metrics_of((info, space): Said, shown: &Shown) -> VolumeMetrics {
+fn metrics_of((info, space): Said, shown: &Shown, waits_secs: u64) -> VolumeMetrics {
     let mut all = Vec::new();
     if let Some(o) = shown.openings.first() {
         all.push(("cairn_opened_timestamp_seconds", o.at));
@@ -223,6 +232,7 @@ fn metrics_of((info, space): Said, shown: &Shown) -> VolumeMetrics {
     }
     all.push(("cairn_answers", u64::from(info.is_some())));
     all.push(("cairn_meant_writable", u64::from(shown.writable)));
+    all.push(("cairn_space_wait_seconds", waits_secs));
     if let Some(info) = &info {
         all.push(("cairn_read_only", u64::from(info.read_only)));
         all.push(("cairn_block_bytes", u64::from(info.block_bytes)));

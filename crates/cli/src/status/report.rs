@@ -6,6 +6,8 @@ use stats::{SeriesSummary, Slow};
 use std::collections::BTreeMap;
 use vfs::StatFs;
 
+/// Of a volume that answers, and is as writable as it is meant to be.
+pub const OK: &str = "ok";
 /// Of a volume that whoever comes next will find closed.
 pub const CLOSING: &str = "closing";
 pub const CLOSED: &str = "closed";

@@ -221,6 +221,10 @@ impl Server {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.errors());
     }
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

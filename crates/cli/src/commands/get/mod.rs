@@ -39,13 +39,19 @@ pub fn run(a: &PathsArgs) -> Result<Outcome, Failure> {
     let mut get = Get { image: &image, links: Links::default(), traits: Traits::new() };
     for path in paths {
         let at = image.walk(path)?;
-        let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or("");
+        let mut names = path.as_bytes().rsplit(|b| *b == b'/');
+        let name = OsStr::from_bytes(names.find(|n| !n.is_empty()).unwrap_or_default());
+        let path = &shown(path.as_bytes());
         let inside = target.is_dir() && !name.is_empty();
         let to = if inside { target.join(name) } else { target.clone() };
         match at.kind() {
             // What the caller has named himself may be a link.
             Kind::Dir => get.tree(path, &at, (&to, !inside))?,
             _ => {
+                if !matches!(at.kind(), Kind::File | Kind::Symlink) {
+                    let why = "a device, fifo or socket is not copied";
+                    return Err(Failure::Failed(format!("{path}: {why}")));
+                }
                 let place = Place { dir: CWD, name: to.as_os_str(), shown: &to, named: !inside };
                 get.one(path, &at, &place, &Within::here())?;
             }

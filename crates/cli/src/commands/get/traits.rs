@@ -86,6 +86,9 @@ fn attributes_of(image: &Image, path: &str, at: &Attr, to: &File) -> Result<u32,
         let is_list = name == attributes::ACCESS_LIST;
         if let Err(e) = attributes::set(to, name, &value) {
             mode = if is_list { attributes::mode_without(&value, mode) } else { mode };
+            if e == Errno::PERM && attributes::is_roots(name) {
+                continue; // as cp -a
+            }
             say::err(&format!("cairn: {path}: without its {}: {e}", shown(name)));
         }
     }
