@@ -2,7 +2,7 @@
 //! a CPU.
 
 use crate::ring::{Entry, Ring};
-use crate::room::Space;
+use crate::room::SpaceWaits;
 use crate::worker;
 use crate::{HostFile, now};
 use env::{IoDone, IoRequest};
@@ -85,7 +85,7 @@ pub struct Pool {
     pub(crate) sources: RwLock<Vec<Arc<dyn Source>>>,
     pub(crate) stop: AtomicBool,
     /// Writes that wait for room on the media under the volumes.
-    pub(crate) room: Arc<Space>,
+    pub(crate) room: Arc<SpaceWaits>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -109,7 +109,7 @@ impl Pool {
             volumes.into_iter().map(|(monitor, disks)| Hosted { monitor, disks }).collect();
         let pool = Arc::new(Pool {
             inboxes,
-            room: Arc::new(Space::new(volumes.len())),
+            room: Arc::new(SpaceWaits::new(volumes.len())),
             volumes,
             sources: RwLock::default(),
             stop: AtomicBool::new(false),

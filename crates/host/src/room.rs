@@ -27,7 +27,7 @@ const PATIENCE_AT_END: Nanos = Nanos(5_000_000_000);
 const PAUSE: Nanos = Nanos(500_000_000);
 
 /// What the workers know together: which volumes have writes that wait, and whether it is the end.
-pub(crate) struct Space {
+pub(crate) struct SpaceWaits {
     volumes: Vec<Mutex<Waiting>>,
     /// When the server was told to stop, on the monotonic clock; 0: it was not.
     stopping: AtomicU64,
@@ -41,11 +41,11 @@ struct Waiting {
     since: Nanos,
 }
 
-impl Space {
+impl SpaceWaits {
     /// For so many volumes.
-    pub(crate) fn new(volumes: usize) -> Space {
+    pub(crate) fn new(volumes: usize) -> SpaceWaits {
         let volumes = (0..volumes).map(|_| Mutex::default()).collect();
-        Space { volumes, stopping: AtomicU64::new(0) }
+        SpaceWaits { volumes, stopping: AtomicU64::new(0) }
     }
 
     /// From now on writes have less patience.
@@ -89,7 +89,7 @@ impl Space {
 
 /// Those of one worker.
 pub(crate) struct Retries {
-    room: Arc<Space>,
+    room: Arc<SpaceWaits>,
     /// To be tried again, by volume.
     waiting: Vec<(usize, IoRequest)>,
     /// When that is.
@@ -106,7 +106,7 @@ pub(crate) fn copy_of(request: &IoRequest) -> Option<IoRequest> {
 }
 
 impl Retries {
-    pub(crate) fn new(room: Arc<Space>) -> Retries {
+    pub(crate) fn new(room: Arc<SpaceWaits>) -> Retries {
         Retries { room, waiting: Vec::new(), next: None, since: BTreeMap::new() }
     }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_write_without_room_is_tried_until_there_is_some_and_for_a_minute_at_most() {
-        let all = Arc::new(Space::new(2));
+        let all = Arc::new(SpaceWaits::new(2));
         let mut room = Retries::new(all.clone());
         let (a, b) = ((0, Path::new("a")), (1, Path::new("b")));
         let at = |ms: u64| Nanos(ms * 1_000_000);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn at_the_end_nobody_waits_for_a_minute() {
-        let all = Arc::new(Space::new(1));
+        let all = Arc::new(SpaceWaits::new(1));
         let mut room = Retries::new(all.clone());
         let a = (0, Path::new("a"));
         let at = |ms: u64| Nanos(ms * 1_000_000);
