@@ -1,5 +1,6 @@
 //! All that a store holds in memory. It asks no disk.
 
+use crate::beyond::Broken;
 use crate::checkpoint::no_room;
 use crate::clean::Thresholds;
 use crate::extents::Extent;
@@ -160,6 +161,8 @@ pub(crate) struct State {
     /// So much has to be written and freed before cleaning is tried again by itself.
     pub(crate) clean_from: u64,
     pub(crate) failed: Option<DiskError>,
+    /// The log that was followed is damaged where it ended.
+    pub(crate) broken: Option<Broken>,
     pub(crate) stats: Stats,
     /// What was done before the store was opened.
     pub(crate) before: Totals,
@@ -219,6 +222,7 @@ impl State {
             stuck: None,
             clean_from: 0,
             failed: None,
+            broken: None,
             stats: Stats::default(),
             before: Totals::default(),
         }

@@ -164,6 +164,8 @@ impl Store {
         if inner.options.at == At::Log {
             opened.rolled = inner.roll_forward().await.map_err(text)?;
             inner.check_reached(&loaded)?;
+            let broken = inner.state.borrow().broken.filter(|_| !inner.options.read_only);
+            broken.map_or(Ok(()), |b| Err(b.to_string()))?;
         }
         if inner.plant == Some("serial-reset") {
             let s = &mut *inner.state.borrow_mut();
@@ -185,6 +187,11 @@ impl Store {
     /// What opening found.
     pub fn opened(&self) -> Opened {
         self.opened
+    }
+    /// What is wrong with the log that was followed when it was opened for reading, a sentence: what
+    /// lies behind that place is not seen, though it was durable.
+    pub fn damage(&self) -> Option<String> {
+        self.inner.state.borrow().broken.map(|b| b.to_string())
     }
     /// The store's shape.
     pub fn geometry(&self) -> Geometry {

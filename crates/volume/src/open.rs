@@ -97,6 +97,7 @@ pub async fn decide(
     let mut decision = found.layout.decide(&at, options).await?;
     if !options.read_only {
         decision.steps.splice(0..0, found.store.steps());
+        decision.refused = found.store.damage().or(decision.refused);
     }
     Ok(decision)
 }

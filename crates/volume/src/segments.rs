@@ -20,10 +20,12 @@ use vfs::{FsError, Reply, SnapshotOp};
 pub(crate) struct Segments;
 
 /// One that was found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct FoundSegments {
     /// What opening it will do.
     opened: lfs::Opened,
+    /// Why it is not opened for writing.
+    damage: Option<String>,
 }
 
 async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
@@ -49,8 +51,9 @@ impl StoreKind for Segments {
             if !is_store(&on.disk()).await? {
                 return Ok(None);
             }
-            let opened = open(on, true).await?.opened();
-            Ok(Some(Box::new(FoundSegments { opened }) as Box<dyn FoundStore>))
+            let store = open(on, true).await?;
+            let (opened, damage) = (store.opened(), store.damage());
+            Ok(Some(Box::new(FoundSegments { opened, damage }) as Box<dyn FoundStore>))
         })
     }
 }
@@ -109,8 +112,12 @@ impl FoundStore for FoundSegments {
             )],
         }
     }
+    fn damage(&self) -> Option<String> {
+        self.damage.clone()
+    }
     fn recover<'a>(&'a mut self, on: &'a Ground) -> Local<'a, Result<(), VolumeError>> {
         Box::pin(async {
+            self.damage.clone().map_or(Ok(()), |why| Err(VolumeError(why)))?;
             if self.opened.rolled > 0 {
                 let store = open(on, false).await?;
                 // Else it went on to free what deleted snapshots had, beside the one loaded next.
