@@ -7,7 +7,7 @@ use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
 use cache::{Cache, Watch};
-use env::{Block, Disk, DiskError, Env, Local};
+use env::{Block, Disk, DiskError, DiskErrorKind, Env, Local};
 use format::BlockNo;
 use format::foreign::LOOK_BYTES;
 use format::mkfs::{MkfsOptions, Plan};
@@ -159,7 +159,12 @@ impl Store for Loaded {
         cache.set_watch(Rc::new(ComesAndGoes(self.store.clone())));
     }
     fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
-        Box::pin(crate::snapshots::carry_out(&self.store, op, now))
+        Box::pin(async move {
+            if self.read_only && !matches!(op, SnapshotOp::List) {
+                return Err(FsError::ReadOnly);
+            }
+            crate::snapshots::carry_out(&self.store, op, now).await
+        })
     }
     fn be_still(&self, until: env::Nanos) -> Local<'_, ()> {
         Box::pin(self.store.be_still(until))
@@ -327,11 +332,19 @@ pub async fn make_on_segments(
     let (wanted, has) = (plan.geometry().blocks, opened.size_bytes());
     let fits = wanted * plan.geometry().block_bytes as u64 <= has;
     assert!(fits, "a volume of {wanted} blocks in a store of {has} bytes");
-    fill(&opened, &plan).await?;
-    opened.checkpoint().await?;
-    if opened.room() == Some(0) {
-        let why = "the store has no room for what so large a volume keeps beside its files";
-        return Err(VolumeError(why.into()));
+    let filled = async {
+        fill(&opened, &plan).await?;
+        opened.checkpoint().await
+    };
+    let is_full = |e: &DiskError| e.kind == DiskErrorKind::NoSpace;
+    match filled.await {
+        Err(e) if !is_full(&e) => return Err(e.into()),
+        Ok(()) if opened.room() != Some(0) => (),
+        _ => {
+            let why = "the store has no room for what so large a volume keeps beside its files: \
+                       make the volume smaller (--size), or the store larger (--store-size)";
+            return Err(VolumeError(why.into()));
+        }
     }
     Ok(plan.geometry().blocks)
 }
