@@ -54,7 +54,7 @@ pub use io::{Hands, IoError, Progress, ReadBlocks, WriteBlocks};
 pub use journal::journal_inode_of;
 pub use locate::{Located, locate};
 pub use plan::{Plan, Report};
-pub use run::{check, check_left, check_together};
+pub use run::{check, check_left, check_together, check_whole};
 
 use format::FormatError;
 use std::fmt;

@@ -9,12 +9,32 @@ use format::bytes::{le32, set32};
 use format::ext::csum::InodeSeed;
 use format::ext::features::{compat, ro_compat};
 use format::ext::inode::InodeRef;
+use std::collections::BTreeSet;
 
 /// Behind the numbers of each block: this, and a checksum.
 const MAGIC: u32 = 0x0b10_ca04;
 const TAIL: usize = 8;
 
 impl Check<'_> {
+    /// The removed files on the chain of orphans of a volume that is whole with them; none where
+    /// something else is on it too: that is for the repair.
+    pub(crate) fn chain_in_use(&self) -> Result<BTreeSet<Ino>, CheckError> {
+        let (mut chain, mut next) = (BTreeSet::new(), self.sb.last_orphan());
+        while self.keeps_chain && next != 0 {
+            let ino = Ino(next);
+            if !self.geo().has_ino(ino) || ino.0 < self.geo().first_ino || !chain.insert(ino) {
+                return Ok(BTreeSet::new());
+            }
+            let raw = self.raw_inode(ino)?;
+            let inode = InodeRef(&raw);
+            if inode.links() != 0 || inode.mode() == 0 || inode.is_dir() {
+                return Ok(BTreeSet::new());
+            }
+            next = inode.dtime();
+        }
+        Ok(chain)
+    }
+
     /// The inode of the orphan file, on a volume that has one.
     pub(crate) fn orphan_file(&self) -> Option<Ino> {
         let ino = Ino(self.sb.orphan_file());

@@ -124,6 +124,12 @@ impl Check<'_> {
             return self.check_free_slot(ino, old);
         }
         let mut raw = old.to_vec();
+        let in_use = self.chain.contains(&ino);
+        if in_use {
+            // As if it had its name still: where the chain goes on is no time of deletion.
+            InodeMut(&mut raw).set_links(1);
+            InodeMut(&mut raw).set_dtime(0);
+        }
         match self.judge(ino, &mut raw)? {
             Verdict::Free => {}
             Verdict::Clear(why) => {
@@ -156,6 +162,10 @@ impl Check<'_> {
                     self.remember(ino, &raw, scan);
                 }
             }
+        }
+        if in_use {
+            InodeMut(&mut raw).set_links(0);
+            InodeMut(&mut raw).set_dtime(InodeRef(old).dtime());
         }
         if raw != old {
             self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;

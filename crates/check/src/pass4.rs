@@ -19,7 +19,7 @@ impl Check<'_> {
             .infos
             .used()
             .filter(|(ino, i)| i.names == 0 && i.kind != 2 && !self.is_reserved(*ino))
-            .filter(|(ino, _)| !self.values.holders.contains(ino))
+            .filter(|(ino, _)| !self.values.holders.contains(ino) && !self.chain.contains(ino))
             .collect();
         for (ino, info) in nameless {
             let text = if info.empty {

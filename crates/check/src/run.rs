@@ -84,10 +84,24 @@ pub(crate) struct Check<'a> {
     pub(crate) crashed: bool,
     /// Are files without a name freed?
     pub(crate) frees_nameless: bool,
+    /// Is the chain of orphans as it should be while the volume is in use?
+    pub(crate) keeps_chain: bool,
+    /// Removed files that were in use, by that chain.
+    pub(crate) chain: BTreeSet<Ino>,
     /// Is there a file of 2 GiB or more?
     pub(crate) large_file: bool,
     /// Where the next free block is looked for.
     pub(crate) alloc_next: u64,
+}
+
+/// What becomes of files without a name.
+enum Nameless {
+    /// They go to lost+found.
+    Kept,
+    /// They are freed.
+    Freed,
+    /// Those of the chain of orphans are in use; others go to lost+found.
+    InUse,
 }
 
 /// Checks a volume. Errors: the device's, or a volume that cannot be checked at all (no superblock,
@@ -98,7 +112,17 @@ pub fn check<'a>(
     options: &Options,
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
-    run(image, (None, false), options, progress)
+    run(image, (None, Nameless::Kept), options, progress)
+}
+
+/// The same of a volume that is whole at every moment, in a store: removed files that were in use
+/// are on the chain of orphans then, and opening it frees them. They are no findings.
+pub fn check_whole<'a>(
+    image: &'a dyn ReadBlocks,
+    options: &Options,
+    progress: &'a mut dyn Progress,
+) -> Result<Report, CheckError> {
+    run(image, (None, Nameless::InUse), options, progress)
 }
 
 /// The same of what a crash has left in a mode that makes names durable after what they name, and
@@ -110,7 +134,8 @@ pub fn check_left<'a>(
     frees_nameless: bool,
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
-    run(image, (None, frees_nameless), options, progress)
+    let nameless = if frees_nameless { Nameless::Freed } else { Nameless::Kept };
+    run(image, (None, nameless), options, progress)
 }
 
 /// The same as [`check`], with hands that look at several groups at once. What is found, and the
@@ -121,12 +146,12 @@ pub fn check_together<'a>(
     progress: &'a mut dyn Progress,
     hands: &'a dyn Hands,
 ) -> Result<Report, CheckError> {
-    run(image, (Some(Crew { image, hands }), false), options, progress)
+    run(image, (Some(Crew { image, hands }), Nameless::Kept), options, progress)
 }
 
 fn run<'a>(
     image: &'a dyn ReadBlocks,
-    (crew, frees_nameless): (Option<Crew<'a>>, bool),
+    (crew, nameless): (Option<Crew<'a>>, Nameless),
     options: &Options,
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
@@ -137,7 +162,12 @@ fn run<'a>(
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
     }
     let mut c = Check::new(image, options, located, progress);
-    (c.crew, c.frees_nameless) = (crew, frees_nameless);
+    c.crew = crew;
+    (c.frees_nameless, c.keeps_chain) = match nameless {
+        Nameless::Kept => (false, false),
+        Nameless::Freed => (true, false),
+        Nameless::InUse => (false, true),
+    };
     c.passes()?;
     let first = c.report.clone();
     let mut left = Vec::new();
@@ -212,6 +242,8 @@ impl<'a> Check<'a> {
             xattr_users: BTreeMap::new(),
             values: Values::default(),
             crashed: false,
+            keeps_chain: false,
+            chain: BTreeSet::new(),
             frees_nameless: false,
             large_file: false,
             alloc_next: 0,

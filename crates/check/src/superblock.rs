@@ -25,7 +25,8 @@ impl Check<'_> {
 
     /// Judges the superblock's fields and its copies.
     pub(crate) fn check_superblock(&mut self) -> Result<(), CheckError> {
-        if self.sb.last_orphan() != 0 {
+        self.chain = self.chain_in_use()?;
+        if self.sb.last_orphan() != 0 && self.chain.is_empty() {
             let text = format!("the chain of orphans begins at inode {}", self.sb.last_orphan());
             self.found(Kind::OrphanList, Place::Volume, text);
             self.sb.set_last_orphan(0);

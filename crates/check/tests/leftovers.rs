@@ -210,3 +210,23 @@ fn cut_off_everywhere(state: &str) {
         assert!(leaf.contains(size), "{state}cut after {left} writes: {leaf}");
     }
 }
+
+/// A removed file that was in use is on the chain of orphans: of a volume that is whole at every
+/// moment, that is as it should be. Damage beside it is found.
+#[test]
+fn a_removed_file_in_use_is_no_finding_where_each_moment_is_whole() {
+    let (s, image) = (Scratch::new("removed"), image());
+    let said = stat(&s, &image, "/dir0/file3");
+    let ino = said.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let removed = format!(
+        "sif /dir0/file3 links_count 0\nset_super_value last_orphan {ino}\nunlink /dir0/file3\n"
+    );
+    let image = edited(&s, &image, &removed);
+    assert!(check_both(&image, &OPTIONS).unwrap().counts.contains_key(&Kind::OrphanList));
+    let whole = |image: &Vec<u8>| check::check_whole(image, &OPTIONS, &mut ()).unwrap();
+    assert_eq!(whole(&image).findings, Vec::new());
+    let damaged = edited(&s, &image, "clri <11>\n");
+    assert!(!whole(&damaged).is_sound());
+    let astray = edited(&s, &image, &format!("sif <{ino}> dtime {ino}\n"));
+    assert!(whole(&astray).counts.contains_key(&Kind::OrphanList), "the chain goes in a circle");
+}

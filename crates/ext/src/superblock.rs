@@ -4,7 +4,7 @@
 
 use crate::Ext;
 use env::sync::Lock;
-use env::{Block, Disk, DiskError};
+use env::{Block, Disk, DiskError, Durability};
 use format::ext::Superblock;
 use format::ext::features::{compat, incompat, ro_compat};
 use format::ext::superblock::{LABEL, STATE_VALID, SUPERBLOCK_BYTES};
@@ -68,6 +68,21 @@ impl Ext {
         self.cache.flush_device().await
     }
 
+    /// The same past the cache, which takes a disk that is full for one that has failed: a store
+    /// that snapshots fill has not. It is the last that is written of the block.
+    async fn store_superblock_at_once(&self) -> Result<(), DiskError> {
+        let (buf, at) = &self.sb_buf;
+        let mut block = buf.image();
+        {
+            let sb = self.sb.borrow();
+            block.bytes_mut()[*at..*at + SUPERBLOCK_BYTES].copy_from_slice(&sb.bytes()[..]);
+        }
+        let disk = self.cache.disk();
+        let place = buf.block().0 * self.block_bytes() as u64;
+        disk.write(place, vec![block], Durability::Cached).await?;
+        disk.flush().await
+    }
+
     /// Takes over what the block with the superblock holds on disk now: the boot area before it may
     /// have been written past the cache.
     pub async fn reload_superblock_block(&self, disk: &Rc<dyn Disk>) -> Result<(), DiskError> {
@@ -111,8 +126,8 @@ impl Ext {
         sb.set_free_inodes(u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX));
     }
 
-    /// After everything else is durable: the volume is clean.
-    pub async fn mark_clean(&self) -> Result<(), DiskError> {
+    /// After everything else is durable: the volume is clean. `at_once`: past the cache.
+    pub async fn mark_clean(&self, at_once: bool) -> Result<(), DiskError> {
         self.surveyed().await;
         let dirty = self.cache.counts().1;
         invariant!(self.plant, dirty == 0, "a volume is clean, and {dirty} blocks are not written");
@@ -127,7 +142,7 @@ impl Ext {
                 sb.set_state(state);
             }
         }
-        self.store_superblock().await
+        if at_once { self.store_superblock_at_once().await } else { self.store_superblock().await }
     }
 
     /// Before a file grows to 2 GiB: the volume says that it has such files, durably.

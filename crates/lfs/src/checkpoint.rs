@@ -471,7 +471,7 @@ impl Inner {
             let full = |at: (SegNo, u32)| at.1 == s.geometry.segment_blocks;
             let (seg, offset) = match s.table_at.filter(|at| !full(*at)) {
                 Some(at) => at,
-                None => (s.usage.take(Use::Table).ok_or_else(no_room)?, 0),
+                None => (s.usage.take(Use::Table).ok_or_else(|| s.no_room())?, 0),
             };
             let used = s.usage.get(seg).used;
             assert_eq!(used, Use::Table, "I2: the table goes into segment {}", seg.0);
@@ -572,10 +572,14 @@ impl Inner {
     }
 }
 
-/// There is no segment left.
-pub(crate) fn no_room() -> DiskError {
-    let detail = "the store has no free segment left: delete files, or enlarge the disk".into();
-    DiskError { kind: env::DiskErrorKind::NoSpace, during: "write", at: 0, detail }
+/// There is no segment left. `held`: snapshots have some.
+pub(crate) fn no_room(held: bool) -> DiskError {
+    let detail = match held {
+        true => "snapshots hold the space of the store: cairn snapshot delete frees it",
+        false => "the store has no free segment left: delete files, or enlarge the disk",
+    };
+    let (kind, detail) = (env::DiskErrorKind::NoSpace, detail.to_owned());
+    DiskError { kind, during: "write", at: 0, detail }
 }
 
 #[cfg(test)]

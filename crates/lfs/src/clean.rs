@@ -2,7 +2,6 @@
 //! by the usage table alone (policy.rs); the four verbs (candidates, where a block is now, move it
 //! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
-use crate::checkpoint::no_room;
 use crate::geometry::{BLOCK_BYTES, SegNo};
 use crate::idle::{self, Cleaning};
 use crate::pace::STEP_BLOCKS;
@@ -158,7 +157,10 @@ impl Inner {
             if gain.is_ended(&s) {
                 let stuck = s.spare() < least && s.changes() == gain.changes;
                 let (changes, until, why) =
-                    (s.changes(), s.usage.tried_again(self.env.now()), no_room());
+                    (s.changes(), s.usage.tried_again(self.env.now()), s.no_room());
+                if stuck && s.stuck.is_none() {
+                    tracing::warn!("changes find no room: {}", why.detail);
+                }
                 s.stuck = stuck.then_some(Stuck { changes, until, why });
                 s.clean_from = s.changes() + u64::from(self.geometry.segment_blocks);
                 break;

@@ -179,6 +179,11 @@ impl Geometry {
     pub(crate) fn reserve(&self) -> u32 {
         self.table_reserve() + self.cleaner_reserve()
     }
+    /// Segments that only what adds nothing may take where snapshots hold the rest: files can be
+    /// removed then, and what opening and closing write has room.
+    pub(crate) fn last_reserve(&self) -> u32 {
+        self.segments_for(u64::from(self.group_max())) + 2
+    }
     /// Segments the cleaner may write in a pass even when nothing else is left.
     pub(crate) fn cleaner_reserve(&self) -> u32 {
         2 + self.segments / 128

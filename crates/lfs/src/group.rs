@@ -6,7 +6,6 @@
 //! now; the entries go into the open partial segment; that is sent when it is full, or when
 //! somebody waits for it to be durable.
 
-use crate::checkpoint::no_room;
 use crate::geometry::{BLOCK_BYTES, Virt};
 use crate::pace::Purpose;
 use crate::patches::ranges_of;
@@ -201,11 +200,14 @@ impl State {
 
 impl Inner {
     /// Asks for room for so many blocks, and waits until something has changed.
-    pub(crate) async fn make_room(self: &Rc<Self>, blocks: u64) {
+    pub(crate) async fn make_room(self: &Rc<Self>, blocks: u64, purpose: Purpose) {
         self.fold_if_much();
         // What is kept for others comes back by itself; no cleaning makes that quicker.
-        let patched = self.state.borrow().patches.len() as u64;
-        self.ask_for_room(self.geometry.segments_for(blocks + patched));
+        let (patched, last) = {
+            let s = self.state.borrow();
+            (s.patches.len() as u64, s.last_reserve(purpose))
+        };
+        self.ask_for_room(last + self.geometry.segments_for(blocks + patched));
         self.changed.wait().await;
     }
 
@@ -246,7 +248,7 @@ impl Inner {
         loop {
             self.check_failed()?;
             if self.is_short() {
-                return Err(no_room());
+                return Err(self.state.borrow().no_room());
             }
             let base = self.base_to_change(v, 1).await?;
             let (id, place) = {
@@ -311,8 +313,8 @@ impl Inner {
                 at = end; // so nothing is put, and no room is waited for
                 continue;
             }
-            if !self.may_put(1)? {
-                self.make_room(1).await;
+            if !self.may_put(1, Purpose::NoMore)? {
+                self.make_room(1, Purpose::NoMore).await;
                 continue;
             }
             {

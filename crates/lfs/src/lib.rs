@@ -68,6 +68,7 @@
 //!             checkpoint: 12 bytes for a segment. In memory: new mappings and pages up to a
 //!             bound, 16 bytes for 204 extents of the table, 48 bytes for a segment.
 
+mod beyond;
 mod checkpoint;
 mod choice;
 mod clean;

@@ -316,6 +316,7 @@ impl State {
             next: self.heads[h].next,
             head: h as u8,
             group_end,
+            durable: self.durable,
             entries: open.entries,
         };
         let (raw, sum) = if self.planted("sum-of-first-words") {

@@ -118,8 +118,8 @@ impl Inner {
                 self.changed.wait().await;
                 continue;
             }
-            if !self.may_put(kept)? {
-                self.make_room(kept).await;
+            if !self.may_put(kept, purpose)? {
+                self.make_room(kept, purpose).await;
                 continue;
             }
             if self.is_in_pace() {
@@ -135,7 +135,7 @@ impl Inner {
 
     /// Would [`Inner::admit`] return at once, for what adds nothing?
     pub(crate) fn admits_now(&self, blocks: u64) -> bool {
-        let may_put = self.may_put(with_summaries(blocks)).unwrap_or(false);
+        let may_put = self.may_put(with_summaries(blocks), Purpose::NoMore).unwrap_or(false);
         may_put && self.is_in_pace() && !self.turns.is_busy()
     }
 

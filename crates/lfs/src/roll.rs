@@ -1,6 +1,7 @@
 //! Rolling forward: following the log from a checkpoint to the last whole group, in memory. It
 //! writes nothing; the checkpoint that makes the result durable comes afterwards (I6).
 
+use crate::beyond::End;
 use crate::extents::Extent;
 use crate::geometry::{Place, SegNo, Virt};
 use crate::possible::are_different;
@@ -57,6 +58,9 @@ impl Inner {
         }
         applied += some.len() as u64;
         self.replay_all(some).await?;
+        let end = End { serial: chain.serial, epoch: chain.epoch, heads: chain.heads };
+        let broken = self.look_beyond(end).await;
+        self.state.borrow_mut().broken = broken;
         Ok(applied)
     }
 
@@ -120,7 +124,7 @@ impl Inner {
         let taken = if first_words { 4 } else { crate::BLOCK_BYTES };
         let parts = payload.chunks(crate::BLOCK_BYTES).map(|b| &b[..taken]);
         if sum_of(self.seed, head, parts) != sum {
-            return Ok(None); // torn: the log ends here
+            return Ok(None); // torn, or damaged (beyond.rs): the log ends here
         }
         let segment = self.geometry.segment_of(summary.place).expect("it was asked above");
         let others = (0..).zip(&chain.heads).filter(|(i, _)| *i != h);

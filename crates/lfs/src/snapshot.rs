@@ -49,6 +49,7 @@ use crate::extents::Extent;
 use crate::geometry::{BLOCK_BYTES, Virt};
 use crate::heads::USERS;
 use crate::merge::Merge;
+use crate::pace::Purpose;
 use crate::state::State;
 use crate::store::{Inner, Store};
 use crate::summary::Entry;
@@ -304,8 +305,8 @@ impl Inner {
     /// (S3, S4).
     async fn put_snapshot(self: &Rc<Self>, name: &str, made: u64) -> Result<(), DiskError> {
         for _ in 0..TRIES {
-            if !self.may_put(1)? {
-                self.make_room(1).await;
+            if !self.may_put(1, Purpose::NoMore)? {
+                self.make_room(1, Purpose::NoMore).await;
                 continue;
             }
             let Some(pending) = self.pending_whole().await? else { continue };
@@ -438,7 +439,7 @@ impl Inner {
             self.checkpoint().await?;
             self.checkpoint().await?;
         }
-        if self.is_short() { Err(crate::checkpoint::no_room()) } else { Ok(()) }
+        if self.is_short() { Err(self.state.borrow().no_room()) } else { Ok(()) }
     }
 
     /// The task: reclaims all that have ended, the oldest first.

@@ -1,5 +1,6 @@
 //! All that a store holds in memory. It asks no disk.
 
+use crate::beyond::Broken;
 use crate::checkpoint::no_room;
 use crate::clean::Thresholds;
 use crate::extents::Extent;
@@ -10,7 +11,7 @@ use crate::idle::Idle;
 use crate::log::{Flight, Ready};
 use crate::measure::Speed;
 use crate::memory::Residents;
-use crate::pace::Pace;
+use crate::pace::{Pace, Purpose};
 use crate::patches::Patches;
 use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
@@ -160,6 +161,8 @@ pub(crate) struct State {
     /// So much has to be written and freed before cleaning is tried again by itself.
     pub(crate) clean_from: u64,
     pub(crate) failed: Option<DiskError>,
+    /// The log that was followed is damaged where it ended.
+    pub(crate) broken: Option<Broken>,
     pub(crate) stats: Stats,
     /// What was done before the store was opened.
     pub(crate) before: Totals,
@@ -219,6 +222,7 @@ impl State {
             stuck: None,
             clean_from: 0,
             failed: None,
+            broken: None,
             stats: Stats::default(),
             before: Totals::default(),
         }
@@ -246,6 +250,23 @@ impl State {
         self.table_reserve() + self.geometry.cleaner_reserve()
     }
 
+    /// Segments that who adds something leaves to who does not: only where snapshots may hold all
+    /// else, as without them there is always room for the volume.
+    pub(crate) fn last_reserve(&self, purpose: Purpose) -> u32 {
+        let kept = purpose == Purpose::More && self.snapshots_hold();
+        if kept { self.geometry.last_reserve() } else { 0 }
+    }
+
+    /// Are there snapshots, or is what deleted ones had not free yet?
+    fn snapshots_hold(&self) -> bool {
+        !self.snapshots.all.is_empty()
+    }
+
+    /// What who finds no room is told.
+    pub(crate) fn no_room(&self) -> DiskError {
+        no_room(self.snapshots_hold())
+    }
+
     /// Blocks that may hold something beside those that do; None: as many as the volume has.
     pub(crate) fn room(&self) -> Option<u64> {
         self.capacity.map(|all| all.saturating_sub(self.holding()))
@@ -261,7 +282,7 @@ impl State {
     pub(crate) fn may_hold_more(&self, blocks: u64) -> Result<bool, DiskError> {
         let Some(room) = self.room() else { return Ok(true) };
         if blocks > room && !self.planted("thin-without-bound") {
-            return Err(no_room());
+            return Err(self.no_room());
         }
         Ok(blocks + self.reserved <= room || self.reserved == 0)
     }

@@ -164,6 +164,8 @@ impl Store {
         if inner.options.at == At::Log {
             opened.rolled = inner.roll_forward().await.map_err(text)?;
             inner.check_reached(&loaded)?;
+            let broken = inner.state.borrow().broken.filter(|_| !inner.options.read_only);
+            broken.map_or(Ok(()), |b| Err(b.to_string()))?;
         }
         if inner.plant == Some("serial-reset") {
             let s = &mut *inner.state.borrow_mut();
@@ -185,6 +187,11 @@ impl Store {
     /// What opening found.
     pub fn opened(&self) -> Opened {
         self.opened
+    }
+    /// What is wrong with the log that was followed when it was opened for reading, a sentence: what
+    /// lies behind that place is not seen, though it was durable.
+    pub fn damage(&self) -> Option<String> {
+        self.inner.state.borrow().broken.map(|b| b.to_string())
     }
     /// The store's shape.
     pub fn geometry(&self) -> Geometry {
@@ -373,7 +380,7 @@ impl Inner {
     }
 
     /// Is there room for `n` blocks now? Errors: there will be none.
-    pub(crate) fn may_put(&self, n: u64) -> Result<bool, DiskError> {
+    pub(crate) fn may_put(&self, n: u64, purpose: Purpose) -> Result<bool, DiskError> {
         self.check_failed()?;
         // Groups to come have their room, and so has each block that is to be written as a whole.
         let segments = self.segments_needed(n);
@@ -383,7 +390,7 @@ impl Inner {
         let counts = s.to_move > 0 && self.plant != Some("moves-not-counted");
         let moving = if counts { self.geometry.segments_to_move(s.to_move) } else { 0 };
         let moving = moving.saturating_sub(self.geometry.cleaner_reserve());
-        let has_room = free >= s.reserve() + moving + segments
+        let has_room = free >= s.reserve() + s.last_reserve(purpose) + moving + segments
             || (self.plant == Some("budget-without-metadata") && free > segments);
         let stuck = s.is_stuck(self.env.now()).filter(|_| !s.cleaning);
         if let Some(why) = stuck.filter(|_| !has_room && s.reserved == 0) {

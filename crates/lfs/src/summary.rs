@@ -4,7 +4,8 @@
 //! ```text
 //!  0 "CLFS" | 4 sum of 8..4096 and the payload | 8 serial | 16 epoch | 24 stamp | 32 its own place
 //!  40 the previous partial's sum | 44 blocks of payload | 48 the head's next segment
-//!  52 entries | 54 head | 55 flags: 1 an atomic group ends here | 56 entries, one behind the other
+//!  52 entries | 54 head | 55 flags: 1 an atomic group ends here, 2 the last 8 bytes say something
+//!  56 entries, one behind the other | 4088 the serial up to which all was durable when it was closed
 //!
 //!  entry: kind in the top byte, virtual block in the rest (8 bytes), then
 //!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
@@ -26,9 +27,13 @@ use std::fmt;
 
 const MAGIC: [u8; 4] = *b"CLFS";
 const HEADER: usize = 56;
+/// At the end of the block: the serial up to which all was durable.
+const TAIL: usize = 8;
 /// Bytes of entries in a summary.
-pub(crate) const ENTRIES_BYTES_MAX: usize = BLOCK_BYTES - HEADER;
+pub(crate) const ENTRIES_BYTES_MAX: usize = BLOCK_BYTES - HEADER - TAIL;
 const GROUP_END: u8 = 1;
+/// It has the tail; programs before it wrote none.
+const SAYS_DURABLE: u8 = 2;
 
 /// A partial segment's number, over all heads and from 1 on: one with a higher serial was closed
 /// later, and recovery follows them one by one. It is at byte 8 of the summary; the checkpoint's
@@ -185,6 +190,8 @@ pub(crate) struct Summary {
     pub(crate) next: SegNo,
     pub(crate) head: u8,
     pub(crate) group_end: bool,
+    /// All up to this one was durable when it was closed; 0: not said, as by older programs.
+    pub(crate) durable: Serial,
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -198,7 +205,8 @@ impl Summary {
         let mut w = Writer::default();
         w.bytes(&MAGIC).u32(0).u64(self.serial.0).u64(self.epoch.0).u64(self.stamp);
         w.u64(self.place.0).u32(self.previous_sum).u32(self.payload).u32(self.next.0);
-        w.u16(self.entries.len() as u16).u8(self.head).u8(u8::from(self.group_end) * GROUP_END);
+        let flags = (u8::from(self.group_end) * GROUP_END) | SAYS_DURABLE;
+        w.u16(self.entries.len() as u16).u8(self.head).u8(flags);
         assert_eq!(w.0.len(), HEADER, "I3: the first entry of a summary begins elsewhere");
         for e in &self.entries {
             let before = w.0.len();
@@ -206,8 +214,9 @@ impl Summary {
             let (counted, is) = (e.bytes(), w.0.len() - before);
             assert_eq!(counted, is, "I3: room is counted wrongly for {:?}", e.blocks());
         }
-        assert!(w.0.len() <= BLOCK_BYTES, "a summary is one block");
-        w.0.resize(BLOCK_BYTES, 0);
+        assert!(w.0.len() <= BLOCK_BYTES - TAIL, "a summary is one block");
+        w.0.resize(BLOCK_BYTES - TAIL, 0);
+        w.u64(self.durable.0);
         let sum = sum_of(seed, &w.0, payload);
         w.0[4..8].copy_from_slice(&sum.to_le_bytes());
         (w.0, sum)
@@ -228,6 +237,8 @@ impl Summary {
         let entries = entries?;
         let blocks = entries.iter().filter(|e| e.has_payload()).count();
         let group_end = flags & GROUP_END != 0;
+        let tail = if flags & SAYS_DURABLE != 0 { &raw[BLOCK_BYTES - TAIL..] } else { &[] };
+        let durable = Serial(Reader(tail).u64().unwrap_or(0));
         let fits = place == at && blocks == payload as usize;
         let s = Summary {
             serial,
@@ -239,6 +250,7 @@ impl Summary {
             next,
             head,
             group_end,
+            durable,
             entries,
         };
         fits.then_some((s, sum))
@@ -287,6 +299,7 @@ mod tests {
             next: SegNo(3),
             head: 1,
             group_end: true,
+            durable: Serial(3),
             entries,
         };
         let payload = vec![1_u8; 2 * BLOCK_BYTES];
@@ -297,6 +310,10 @@ mod tests {
         let mut torn = payload;
         torn[8000] ^= 1;
         assert_ne!(sum_of(11, &raw, std::iter::once(torn.as_slice())), sum);
+        let mut older = raw.clone();
+        older[55] &= !SAYS_DURABLE;
+        let read = Summary::decode(&older, Place(40)).map(|s| s.0.durable);
+        assert_eq!(read, Some(Serial(0)), "programs before it said nothing");
         assert_eq!(s.blocks().map(|b| b.1.0).collect::<Vec<_>>(), [41, 42]);
     }
 }

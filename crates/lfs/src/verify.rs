@@ -40,6 +40,7 @@ impl Store {
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Report, env::DiskError> {
         let mut report = Report::default();
+        report.wrong.extend(self.damage());
         let lies = self.walk_table(&mut report).await?;
         self.compare_usage(&lies, &mut report);
         if deep {

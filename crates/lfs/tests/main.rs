@@ -2,6 +2,7 @@
 //! with all of what it tests. A file of tests that is not named here does not run; tidy sees it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod beyond;
 mod common;
 mod crash;
 mod hostile;

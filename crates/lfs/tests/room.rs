@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::common::{Op, made, opened, perform};
-use env::{Disk, Nanos, unless};
+use crate::common::{Op, block, made, opened, perform};
+use env::{Disk, Durability, Nanos, unless};
 use lfs::{BLOCK_BYTES, Change, FormatOptions, Group, OpenOptions, Store, Virt};
 use sim::timing::Constant;
 use sim::{Image, World, block_on};
@@ -60,4 +60,55 @@ fn ranges_wait_while_blocks_are_written_as_a_whole() {
         }
         assert!(most < 1200, "{most} blocks with ranges in memory");
     });
+}
+
+/// Where snapshots hold all the room there is, who adds something is refused before who does not:
+/// files can be removed, and what is written at opening and closing has room.
+#[test]
+fn snapshots_leave_room_for_what_adds_nothing() {
+    let (image, blocks) = made();
+    let mut world = World::new(image);
+    block_on(&mut world, move |env, disk| async move {
+        let store = opened(env, disk, None).await.unwrap();
+        let used = blocks * 3 / 4;
+        for v in 0..used {
+            perform(&store, Op::Write { v, n: 1, tag: 1, fua: false }).await.unwrap();
+        }
+        store.snapshot("a", 1).await.unwrap();
+        let mut puts = 0;
+        let refused = loop {
+            match store.reserve(8).await {
+                Ok(kept) => {
+                    let changes = vec![Change::Whole(Virt(puts % used), block(2))];
+                    store.put(&Group { changes }, kept).await.unwrap();
+                }
+                Err(e) => break e.to_string(),
+            }
+            puts += 1;
+            assert!(puts < 4 * blocks, "the snapshot holds too little");
+        };
+        assert!(refused.contains("cairn snapshot delete"), "{refused}");
+        removes(&store, 0..8).await;
+        store.close().await.unwrap();
+    });
+    let mut world = World::new(world.disk);
+    block_on(&mut world, move |env, disk| async move {
+        let store = opened(env.clone(), disk, None).await.unwrap();
+        removes(&store, 8..16).await;
+        store.write(0, vec![block(3)], Durability::Fua).await.unwrap();
+        store.delete_snapshot("a").await.unwrap();
+        env.sleep(Nanos::from_secs(60)).await;
+        let kept = store.reserve(8).await.unwrap();
+        store.release(kept);
+        assert_eq!(store.verify(true).await.unwrap().wrong, Vec::<String>::new());
+    });
+}
+
+async fn removes(store: &Store, blocks: std::ops::Range<u64>) {
+    for v in blocks {
+        let kept = store.reserve_to_free(store.group_blocks_max()).await.unwrap();
+        let changes = vec![Change::Free(Virt(v), 1)];
+        store.put(&Group { changes }, kept).await.unwrap();
+    }
+    store.flush().await.unwrap();
 }

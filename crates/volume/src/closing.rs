@@ -5,10 +5,11 @@ use crate::log::PrivateLog;
 use crate::scrub::Scrubber;
 use crate::state;
 use crate::trimmer::Trimmer;
-use env::Local;
+use env::{DiskError, DiskErrorKind, Local};
 use ext::Ext;
 use format::ext::boot::BootState;
 use format::ext::features::incompat;
+use mechanisms::GroupStore;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::Ufs;
@@ -30,6 +31,23 @@ pub(crate) struct Opened {
     pub(crate) counts_lag: bool,
     /// The log, in modes that have one of ours.
     pub(crate) private: Option<PrivateLog>,
+    /// The store of segments, in the mode of such.
+    pub(crate) groups: Option<Rc<dyn GroupStore>>,
+}
+
+/// The volume's state was to be written, at its opening or closing; false: there was no room.
+/// Snapshots may hold all of a store of segments: it does without, as nothing is lost by it.
+pub(crate) fn is_written(
+    result: Result<(), DiskError>,
+    groups: Option<&Rc<dyn GroupStore>>,
+) -> Result<bool, DiskError> {
+    match result {
+        Err(e) if groups.is_some() && e.kind == DiskErrorKind::NoSpace => {
+            tracing::warn!("the state of the volume is not written: {}", e.detail);
+            Ok(false)
+        }
+        result => result.map(|()| true),
+    }
 }
 
 impl Drop for Opened {
@@ -87,7 +105,7 @@ impl Opened {
         for (name, n) in self.ext.mechanism().counters() {
             tracing::info!("{name} {n}");
         }
-        let disk = |e: env::DiskError| io(e.into());
+        let disk = |e: DiskError| io(e.into());
         let log = self.private.as_ref();
         if let Some(log) = log.filter(|l| !l.is_given_up_last()) {
             let flagged = self.ext.superblock().has_incompat(incompat::RECOVER);
@@ -98,17 +116,19 @@ impl Opened {
             tracing::info!("space that a crash has left is not given back yet: not marked clean");
             return Ok(());
         }
-        self.ext.mark_clean().await.map_err(disk)?;
+        let groups = self.groups.as_ref();
+        let marked = self.ext.mark_clean(groups.is_some()).await;
+        let marked = is_written(marked, groups).map_err(disk)?;
         if let Some(log) = log.filter(|l| l.is_given_up_last()) {
             log.give_up().await.map_err(disk)?;
         }
         let boot = self.boot.borrow().clone();
-        if let Some(mut b) = boot {
+        if let Some(mut b) = boot.filter(|_| marked) {
             let (before, mode) = (b.serial, &b.mode);
             assert!(!b.clean, "state {before} of mode {mode} says that nobody uses the volume");
             b.serial += 1;
             b.clean = true;
-            state::store(cache.disk(), &b).await.map_err(disk)?;
+            is_written(state::store(cache.disk(), &b).await, groups).map_err(disk)?;
         }
         Ok(())
     }

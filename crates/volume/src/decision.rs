@@ -65,6 +65,8 @@ pub struct Recovered {
     pub blocks_scanned: u64,
     /// It was a log of ours that was replayed.
     pub log: bool,
+    /// Removed files that were still in use were freed.
+    pub freed: bool,
 }
 
 /// Who looks on while a volume is recovered.

@@ -10,6 +10,9 @@ use vfs::{Call, FsError, Reply, Request, Volume};
 /// How often everything is written back until nothing is left: what is written may make more
 /// writable (soft updates).
 const ROUNDS: usize = 16;
+/// Blocks of a store of segments that are free when it is told what the volume's counts are: a disk
+/// that is full is one that fails, to the cache.
+const ROOM_FOR_COUNTS: u64 = 64;
 
 impl Opened {
     /// See [`Request::Freeze`].
@@ -54,7 +57,12 @@ impl Opened {
         for _ in 0..ROUNDS {
             self.write_all().await?;
             if self.ext.cache().counts().1 == 0 {
-                let told = if self.counts_lag { self.ext.store_counts().await } else { Ok(()) };
+                // A copy, and a snapshot, is opened without them too, where there is hardly room.
+                let has_room = self.groups.as_ref().is_none_or(|g| g.has_room_now(ROOM_FOR_COUNTS));
+                let told = match self.counts_lag && has_room {
+                    true => self.ext.store_counts().await,
+                    false => Ok(()),
+                };
                 return told.map_err(|e| {
                     tracing::error!("writing the superblock: {e}");
                     FsError::Io

@@ -2,8 +2,7 @@
 //! mechanism of their mode says them, and the blocks of a new volume. Where either ends up it does
 //! not know.
 
-use crate::VolumeError;
-use env::{Block, Disk, Durability};
+use env::{Block, Disk, DiskError, Durability};
 use format::BlockNo;
 use format::mkfs::Plan;
 use lfs::{Change, Group, Virt};
@@ -22,11 +21,11 @@ pub(crate) fn group_of(group: Vec<GroupChange>) -> Group {
 }
 
 /// Writes a new volume into its store. Errors: the store's.
-pub(crate) async fn fill(store: &dyn Disk, plan: &Plan) -> Result<(), VolumeError> {
+pub(crate) async fn fill(store: &dyn Disk, plan: &Plan) -> Result<(), DiskError> {
     let mut blocks = Vec::new();
     plan.each_block(|b, bytes| {
         blocks.push((b, Block::copy_of(bytes)));
-        Ok::<(), VolumeError>(())
+        Ok::<(), DiskError>(())
     })?;
     let bs = plan.geometry().block_bytes as u64;
     for (b, block) in blocks {

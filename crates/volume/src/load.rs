@@ -3,7 +3,7 @@
 //! was finished before; who only reads looks through it.
 
 use crate::OpenOptions;
-use crate::closing::Opened;
+use crate::closing::{Opened, is_written};
 use crate::intents;
 use crate::journal::Journal;
 use crate::log::{self, PrivateLog};
@@ -17,11 +17,14 @@ use crate::state;
 use crate::trimmer::Trimmer;
 use cache::{Cache, CacheOptions};
 use check::ReadBlocks;
+use env::Disk;
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
 use format::ext::features::incompat;
 use integrity::invariant;
-use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
+use mechanisms::{
+    GroupRecipe, GroupStore, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,12 +74,11 @@ pub(crate) async fn load(
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
     let ext = ext.map_err(text)?;
     let mut boot = next_state(&probe, &options, now);
+    let groups = groups_of(&place, &options).filter(|_| !read_only);
+    let mut is_kept = true;
     if !read_only {
-        if let Some(b) = &mut boot {
-            b.log_uuid = private.as_ref().filter(|p| p.external).map_or([0; 16], |p| p.uuid);
-            b.intents = intents.as_ref().map(|i| i.uuid);
-            state::store(&disk, b).await.map_err(text)?;
-        }
+        let logs = (private.as_ref(), intents.as_ref().map(|i| i.uuid));
+        is_kept = store_state(&disk, &mut boot, logs, groups.as_ref()).await?;
         ext.reload_superblock_block(&disk).await.map_err(text)?;
         if options.mode.info().keeps != Keeps::Segments {
             // There, the store knows how it was left, and the volume is always whole.
@@ -90,7 +92,8 @@ pub(crate) async fn load(
     let root = root.map_err(|e| format!("the root directory: {e}"))?;
     let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
     drop(root);
-    let info = about((&ext, generation), &options, boot.as_ref(), (read_only, notes));
+    let known = (boot.as_ref(), is_kept);
+    let info = about((&ext, generation), &options, known, (read_only, notes));
     let ufs = Ufs::new(ext.clone(), &options.entropy, move || info.clone());
     if !read_only {
         reclaim_orphans(&ufs).await?;
@@ -105,10 +108,12 @@ pub(crate) async fn load(
     let trimmer = Trimmer::new(&ufs);
     trimmer.run(tells_of_free(&probe, &options) && !read_only);
     ext.survey_soon();
-    let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
+    let (boot, frozen) = (RefCell::new(boot.filter(|_| is_kept)), Cell::new(None));
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
-    Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
+    let opened =
+        Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private, groups };
+    Ok(Rc::new(opened))
 }
 
 /// Guards the log, if there is one, of a volume that says by now that it needs recovery.
@@ -249,7 +254,7 @@ fn recipe_of(
         live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),
         threshold,
     });
-    let store = place.store.groups().filter(|_| options.mode.info().keeps == Keeps::Segments);
+    let store = groups_of(place, options);
     let (commit, commit_interval) = (options.commit, options.commit_interval);
     let groups = store.map(|store| GroupRecipe { store, commit, commit_interval });
     Recipe { cache: cache.clone(), plant: options.plant, log, journal, groups, intents: None }
@@ -281,15 +286,40 @@ fn next_state(probe: &Probe, options: &OpenOptions, now: u32) -> Option<BootStat
     Some(new)
 }
 
+/// The store of segments that takes groups, in the mode of such.
+fn groups_of(place: &Place, options: &OpenOptions) -> Option<Rc<dyn GroupStore>> {
+    place.store.groups().filter(|_| options.mode.info().keeps == Keeps::Segments)
+}
+
+/// Writes the state, with what it says of the log and the intents, where there is room for it;
+/// false: there is none.
+async fn store_state(
+    disk: &Rc<dyn Disk>,
+    state: &mut Option<BootState>,
+    (log, intents): (Option<&PrivateLog>, Option<[u8; 16]>),
+    groups: Option<&Rc<dyn GroupStore>>,
+) -> Result<bool, String> {
+    let Some(b) = state else { return Ok(true) };
+    b.log_uuid = log.filter(|p| p.external).map_or([0; 16], |p| p.uuid);
+    b.intents = intents;
+    is_written(state::store(disk, b).await, groups).map_err(text)
+}
+
+/// A number that no other opening has.
+fn number_of(entropy: &[u8; 16]) -> u64 {
+    u64::from_le_bytes(*entropy.first_chunk().expect("there are 16"))
+}
+
 fn about(
     (ext, root_generation): (&Ext, u32),
     o: &OpenOptions,
-    boot: Option<&BootState>,
+    (boot, is_kept): (Option<&BootState>, bool),
     (read_only, notes): (bool, Option<Vec<u128>>),
 ) -> VolumeInfo {
     let info = o.mode.info();
+    // Nobody will know of an opening that is not written down.
+    let known = boot.filter(|_| is_kept);
     let (sb, limits) = (ext.superblock(), ufs::store::StoreInfo::limits(ext));
-    let low = *o.entropy.first_chunk().expect("there are 16");
     VolumeInfo {
         uuid: sb.uuid(),
         mode: info.name.into(),
@@ -298,8 +328,8 @@ fn about(
         root_ino: format::ROOT_INO.0,
         root_generation,
         // Where nothing may be kept, any opening may follow a crash.
-        boot: boot.map_or(u64::from_le_bytes(low), |b| b.losses),
-        opened: boot.map(|b| b.opened),
+        boot: known.map_or(number_of(&o.entropy), |b| b.losses),
+        opened: known.map(|b| b.opened),
         read_only,
         block_bytes: sb.block_bytes() as u32,
         file_bytes_max: limits.file_bytes_max,

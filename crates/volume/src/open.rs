@@ -97,6 +97,7 @@ pub async fn decide(
     let mut decision = found.layout.decide(&at, options).await?;
     if !options.read_only {
         decision.steps.splice(0..0, found.store.steps());
+        decision.refused = found.store.damage().or(decision.refused);
     }
     Ok(decision)
 }
@@ -172,7 +173,7 @@ pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered
         let why = p.not_replayed().map(str::to_owned).or_else(|| p.read_only.clone());
         why.map_or(Ok(()), |why| Err(VolumeError(why)))?;
     }
-    let (at, did) = recover_at(&mut found, ground, (options, None)).await?;
+    let (at, mut did) = recover_at(&mut found, ground, (options, None)).await?;
     let store = at.store.clone();
     if found.layout.has_leftovers() {
         let has_log = ground.log.is_some();
@@ -186,6 +187,8 @@ pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered
             store.give_up().await;
         }
         closed?;
+        let layout = look_in(&*found.store, &*store, ground).await?;
+        did.freed = !layout.has_leftovers(); // else there was no room
     }
     store.close().await?;
     Ok(did)

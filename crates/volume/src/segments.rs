@@ -7,7 +7,7 @@ use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
 use cache::{Cache, Watch};
-use env::{Block, Disk, DiskError, Env, Local};
+use env::{Block, Disk, DiskError, DiskErrorKind, Env, Local};
 use format::BlockNo;
 use format::foreign::LOOK_BYTES;
 use format::mkfs::{MkfsOptions, Plan};
@@ -20,10 +20,12 @@ use vfs::{FsError, Reply, SnapshotOp};
 pub(crate) struct Segments;
 
 /// One that was found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct FoundSegments {
     /// What opening it will do.
     opened: lfs::Opened,
+    /// Why it is not opened for writing.
+    damage: Option<String>,
 }
 
 async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
@@ -49,8 +51,9 @@ impl StoreKind for Segments {
             if !is_store(&on.disk()).await? {
                 return Ok(None);
             }
-            let opened = open(on, true).await?.opened();
-            Ok(Some(Box::new(FoundSegments { opened }) as Box<dyn FoundStore>))
+            let store = open(on, true).await?;
+            let (opened, damage) = (store.opened(), store.damage());
+            Ok(Some(Box::new(FoundSegments { opened, damage }) as Box<dyn FoundStore>))
         })
     }
 }
@@ -109,8 +112,12 @@ impl FoundStore for FoundSegments {
             )],
         }
     }
+    fn damage(&self) -> Option<String> {
+        self.damage.clone()
+    }
     fn recover<'a>(&'a mut self, on: &'a Ground) -> Local<'a, Result<(), VolumeError>> {
         Box::pin(async {
+            self.damage.clone().map_or(Ok(()), |why| Err(VolumeError(why)))?;
             if self.opened.rolled > 0 {
                 let store = open(on, false).await?;
                 // Else it went on to free what deleted snapshots had, beside the one loaded next.
@@ -152,7 +159,12 @@ impl Store for Loaded {
         cache.set_watch(Rc::new(ComesAndGoes(self.store.clone())));
     }
     fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
-        Box::pin(crate::snapshots::carry_out(&self.store, op, now))
+        Box::pin(async move {
+            if self.read_only && !matches!(op, SnapshotOp::List) {
+                return Err(FsError::ReadOnly);
+            }
+            crate::snapshots::carry_out(&self.store, op, now).await
+        })
     }
     fn be_still(&self, until: env::Nanos) -> Local<'_, ()> {
         Box::pin(self.store.be_still(until))
@@ -320,11 +332,19 @@ pub async fn make_on_segments(
     let (wanted, has) = (plan.geometry().blocks, opened.size_bytes());
     let fits = wanted * plan.geometry().block_bytes as u64 <= has;
     assert!(fits, "a volume of {wanted} blocks in a store of {has} bytes");
-    fill(&opened, &plan).await?;
-    opened.checkpoint().await?;
-    if opened.room() == Some(0) {
-        let why = "the store has no room for what so large a volume keeps beside its files";
-        return Err(VolumeError(why.into()));
+    let filled = async {
+        fill(&opened, &plan).await?;
+        opened.checkpoint().await
+    };
+    let is_full = |e: &DiskError| e.kind == DiskErrorKind::NoSpace;
+    match filled.await {
+        Err(e) if !is_full(&e) => return Err(e.into()),
+        Ok(()) if opened.room() != Some(0) => (),
+        _ => {
+            let why = "the store has no room for what so large a volume keeps beside its files: \
+                       make the volume smaller (--size), or the store larger (--store-size)";
+            return Err(VolumeError(why.into()));
+        }
     }
     Ok(plan.geometry().blocks)
 }

@@ -94,7 +94,8 @@ pub(crate) async fn carry_out(
     };
     done.map(|()| Reply::Done).map_err(|why| {
         tracing::error!("a snapshot: {why}");
-        FsError::Io
+        // The stores say it in a sentence, of which this is what their disks say.
+        if why.contains("no space left") { FsError::NoSpace } else { FsError::Io }
     })
 }
 

@@ -51,6 +51,10 @@ pub trait FoundStore: Send + fmt::Debug {
     fn steps(&self) -> Vec<String> {
         Vec::new()
     }
+    /// Why it can only be read, if that is so: damage that an opening for writing would give up.
+    fn damage(&self) -> Option<String> {
+        None
+    }
     /// Finishes what an unclean end left, each step of it durable before the next that needs it.
     /// Can be cut off and done again.
     fn recover<'a>(&'a mut self, on: &'a Ground) -> Local<'a, Result<(), VolumeError>>;

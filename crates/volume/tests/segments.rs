@@ -9,7 +9,7 @@ use lfs::BLOCK_BYTES;
 use sim::{Image, World, block_on};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use vfs::{Call, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+use vfs::{Call, MakeKind, Reply, Request, SetAttr, SnapshotOp, Stability, Volume};
 use volume::{Ground, Mode, OpenOptions};
 
 const DISK: u64 = 128 << 20;
@@ -124,4 +124,55 @@ fn a_lost_first_block_leaves_the_copy() {
     assert!(is_store(&mut world));
     world.disk.write(1024 + 56, &[0x53, 0xef]);
     assert!(!is_store(&mut world));
+}
+
+/// A volume that a snapshot fills is closed and opened as any other, and files are removed from it.
+#[test]
+fn one_that_a_snapshot_fills_is_opened_and_closed() {
+    let mut world = World::new(made());
+    block_on(&mut world, |env, _| async move {
+        let volume = opened(env).await;
+        let big = make(&volume, "big").await;
+        for n in 0..80 {
+            write(&volume, big, n).await.unwrap();
+        }
+        make_files(&volume).await;
+        asked(&volume, Request::Snapshot(SnapshotOp::Make("a".into()))).await;
+        let mut n = 0;
+        while write(&volume, big, n % 80).await.is_ok() {
+            n += 1;
+            assert!(n < 1000, "the snapshot holds too little");
+        }
+        remove(&volume, 0).await;
+        volume.close().await.unwrap();
+    });
+    for n in 1..4 {
+        world = World::new(world.disk);
+        block_on(&mut world, |env, _| async move {
+            let volume = opened(env).await;
+            remove(&volume, n).await;
+            volume.close().await.unwrap();
+        });
+    }
+    assert_eq!(wrong_with(world.disk), Vec::<String>::new());
+}
+
+async fn make(volume: &Rc<dyn Volume>, name: &str) -> u32 {
+    let (dir, kind) = (2, MakeKind::File { exclusive: None });
+    let (attr, name) = (SetAttr::default(), name.as_bytes().to_vec());
+    let make = Request::Make { dir, name, kind, attr, fail_if_exists: true, umask: 0 };
+    let Reply::Entry { attr, .. } = asked(volume, make).await else { panic!("no entry") };
+    attr.ino
+}
+
+/// A MiB of a file.
+async fn write(volume: &Rc<dyn Volume>, ino: u32, n: u64) -> Result<Reply, vfs::FsError> {
+    let data = Rope::cut(&vec![n as u8; 1 << 20], 0, BLOCK_BYTES);
+    let request = Request::write(ino, n << 20, data, Stability::FileSync);
+    volume.clone().call(Call::local(request)).await.result
+}
+
+async fn remove(volume: &Rc<dyn Volume>, n: u64) {
+    let name = format!("file{n}").into_bytes();
+    asked(volume, Request::Unlink { dir: 2, name }).await;
 }

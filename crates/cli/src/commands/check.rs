@@ -62,11 +62,15 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks at a volume on this.
-    pub fn of(wrong: Vec<String>, image: &dyn check::ReadBlocks) -> Found {
+    /// Looks at a volume on this; `whole`: in a store, it is whole at every moment.
+    pub fn of(wrong: Vec<String>, image: &dyn check::ReadBlocks, whole: bool) -> Found {
         let now_secs = now().wall.secs() as u32;
         let options = Options { now_secs, verify: false, mark_clean: false };
-        let report = check::check(image, &options, &mut Bar::new());
+        let mut bar = Bar::new();
+        let report = match whole {
+            true => check::check_whole(image, &options, &mut bar),
+            false => check::check(image, &options, &mut bar),
+        };
         Found { wrong, report, contents: read_contents(image, &mut Bar::new()) }
     }
 }
@@ -80,7 +84,7 @@ fn closed(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     let mut found = if in_store {
         super::lfs::read_inside(image)?
     } else {
-        Found::of(Vec::new(), &FileDevice(Arc::new(crate::disk::open(image, true)?)))
+        Found::of(Vec::new(), &FileDevice(Arc::new(crate::disk::open(image, true)?)), false)
     };
     if let (Ok(report), true) = (&mut found.report, in_store) {
         report.leave_out_totals();

@@ -304,7 +304,7 @@ pub fn check_inside(
             wrong.extend(older);
             let inside = inside(&env, store, snapshot).await?;
             let mut bar = crate::progress::Bar::new();
-            let report = check::check(&inside, &options, &mut bar);
+            let report = check::check_whole(&inside, &options, &mut bar);
             Ok((wrong, report.map_err(|e| e.to_string())?))
         })
     })
@@ -321,7 +321,7 @@ pub fn read_inside(image: &Path) -> Result<super::check::Found, Failure> {
             let text = |e: env::DiskError| e.to_string();
             let wrong = store.verify(true).await.map_err(text)?.wrong;
             let inside = inside(&env, store, snapshot).await?;
-            Ok(super::check::Found::of(wrong, &inside))
+            Ok(super::check::Found::of(wrong, &inside, true))
         })
     })
 }

@@ -250,7 +250,7 @@ pub fn check_inside(
             let disk = shown(store, snapshot)?;
             let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await?;
             let mut bar = crate::progress::Bar::new();
-            Ok((wrong, check::check(&Inside(inside), &options, &mut bar)?))
+            Ok((wrong, check::check_whole(&Inside(inside), &options, &mut bar)?))
         })
     })
 }
@@ -263,7 +263,7 @@ pub fn read_inside(image: &Path) -> Result<super::check::Found, Failure> {
             let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
             let disk = shown(store, snapshot)?;
             let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await?;
-            Ok(super::check::Found::of(wrong, &Inside(inside)))
+            Ok(super::check::Found::of(wrong, &Inside(inside), true))
         })
     })
 }

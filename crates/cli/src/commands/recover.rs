@@ -64,6 +64,7 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
             did.transactions,
             did.blocks_written
         ),
+        None if did.freed => tell!("{shown}: removed files that were still in use were freed"),
         None => tell!("{shown}: was closed cleanly; nothing to do"),
         Some(mode) => tell!(
             "{shown}: finished mode {mode}: {} things repaired, {} transactions replayed, {} \

@@ -164,6 +164,14 @@ impl Status {
             Some(Err(FsError::Exists)) => format!("there is a snapshot of the name {name} already"),
             Some(Err(FsError::NotFound)) => format!("there is no snapshot of the name {name}"),
             Some(Err(FsError::Invalid)) => format!("{name}: no name of a snapshot"),
+            Some(Err(FsError::NoSpace)) => {
+                "there is no space left: cairn snapshot delete frees what only a snapshot holds"
+                    .into()
+            }
+            Some(Err(FsError::ReadOnly)) => {
+                "the volume is open for reading only: nothing about its snapshots can be changed"
+                    .into()
+            }
             Some(Err(FsError::Busy)) if step == "delete" => {
                 "it stays: a clone needs it (the server's log says which), or the bucket failed"
                     .into()

@@ -194,7 +194,7 @@ impl World {
             vol.ufs.shut().await.unwrap();
             vol.ext.mechanism().close().await.unwrap();
             vol.ext.cache().stop();
-            vol.ext.mark_clean().await.unwrap();
+            vol.ext.mark_clean(false).await.unwrap();
         });
     }
 

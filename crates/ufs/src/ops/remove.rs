@@ -194,27 +194,39 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Finishes what a crash has left half done: inodes without links are freed, the others are cut
-    /// to their size.
+    /// to their size. Returns how many. What there is no room for waits for the next time.
     pub async fn reclaim_orphans(&self) -> Result<usize, FsError> {
         let orphans = self.store.orphans().await?;
         let is_atomic = self.store.guarantees().atomic;
+        let mut done = 0;
         for h in &orphans {
             if !is_atomic {
                 self.reclaim_in_order(h).await?;
+                done += 1;
                 continue;
             }
-            let mut txn = self.store.begin(Credits::to_free(32)).await?;
-            let done = self.reclaim_orphan(&mut txn, h).await;
+            let mut txn = match self.store.begin(Credits::to_free(32)).await {
+                Err(FsError::NoSpace) => {
+                    let left = orphans.len() - done;
+                    tracing::warn!("no room to free {left} removed files that were in use");
+                    break;
+                }
+                begun => begun?,
+            };
+            let freed = self.reclaim_orphan(&mut txn, h).await;
             self.store.end(txn).await?;
-            match done {
+            match freed {
                 // It stays an orphan, and the volume can be used.
                 Err(FsError::NoSpace) => {
                     tracing::warn!("orphan inode {}: no room to free it; e2fsck does", h.ino);
                 }
-                done => done?,
+                freed => {
+                    freed?;
+                    done += 1;
+                }
             }
         }
-        Ok(orphans.len())
+        Ok(done)
     }
 
     async fn reclaim_orphan(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {

@@ -74,7 +74,10 @@ async fn plan(p: &Probe, at: &Place, o: &OpenOptions) -> Result<(Plan, Decision)
         return Ok((Plan::Orphans, Decision::step(step)));
     }
     if p.is_clean() || p.is_usable_at_once(o) {
-        return Ok((Plan::Nothing, Decision::default()));
+        // Where each moment of the volume is whole, that is all that a crash leaves.
+        let frees = p.in_segments && p.superblock.last_orphan() != 0;
+        let step = || Decision::step("removed files that were still in use are freed");
+        return Ok((Plan::Nothing, if frees { step() } else { Decision::default() }));
     }
     plan_repair(p, at, o).await
 }
