@@ -188,8 +188,8 @@ impl Store {
     pub fn opened(&self) -> Opened {
         self.opened
     }
-    /// What is wrong with the log that was followed when it was opened for reading, a sentence: what
-    /// lies behind that place is not seen, though it was durable.
+    /// What is wrong with the log that was followed when it was opened for reading, a sentence:
+    /// what lies behind that place is not seen, though it was durable.
     pub fn damage(&self) -> Option<String> {
         self.inner.state.borrow().broken.map(|b| b.to_string())
     }
