@@ -173,6 +173,18 @@ impl Buf {
         self.mark_dirty();
     }
 
+    /// Takes over what the disk holds by now, as somebody has written it past the cache: it stays
+    /// clean.
+    pub fn refresh(&self, bytes: Block) {
+        let (len, idle) =
+            (self.0.data.borrow().len(), !self.0.dirty.get() && !self.0.writing.get());
+        assert_eq!(bytes.len(), len, "C4: {self:?} is refreshed by bytes of another length");
+        assert!(idle, "C2: {self:?} is to be written, and what the disk holds goes over it");
+        *self.0.data.borrow_mut() = bytes;
+        self.0.valid.set(true);
+        self.0.version.set(self.0.version.get() + 1);
+    }
+
     /// Makes it dirty: the gate has released something in it that an earlier write left out.
     pub fn mark_dirty(&self) {
         assert!(self.0.valid.get(), "C2: {self:?} holds nothing that could be written");

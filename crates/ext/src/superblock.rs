@@ -89,7 +89,13 @@ impl Ext {
         let (buf, _) = &self.sb_buf;
         let at = buf.block().0 * self.block_bytes() as u64;
         let read = disk.read(at, vec![Block::zeroed(self.block_bytes())]).await?;
-        buf.replace(read.into_iter().next().expect("one block was asked for"));
+        let block = read.into_iter().next().expect("one block was asked for");
+        // Whoever leaves it as it is has nothing to write: a full store would refuse that later.
+        if buf.is_dirty() {
+            buf.replace(block)
+        } else {
+            buf.refresh(block)
+        }
         Ok(())
     }
 

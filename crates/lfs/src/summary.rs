@@ -5,8 +5,7 @@
 //!  0 "CLFS" | 4 sum of 8..4096 and the payload | 8 serial | 16 epoch | 24 stamp | 32 its own place
 //!  40 the previous partial's sum | 44 blocks of payload | 48 the head's next segment
 //!  52 entries | 54 head | 55 flags: 1 an atomic group ends here, 2 the last 8 bytes say something
-//!  56 entries, one behind the other
-//!  4088 the serial up to which all was durable when it was closed
+//!  56 entries, one behind the other | 4088 all up to this serial was durable when it was closed
 //!
 //!  entry: kind in the top byte, virtual block in the rest (8 bytes), then
 //!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
