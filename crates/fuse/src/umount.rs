@@ -6,20 +6,20 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+use std::thread::JoinHandle;
 
 /// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it
 /// was busy.
 pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
     if !crate::mount::is_root() {
-        let run = |arg: &str| Command::new("fusermount3").arg(arg).arg("--").arg(dir).output();
-        if run("-u")?.status.success() {
+        if fusermount("-u", dir)?.status.success() {
             return Ok(false);
         }
-        run("-uz")?;
+        fusermount("-uz", dir)?;
         return Ok(true);
     }
-    start(dir)?.join().unwrap_or_else(|_| Err(io::Error::other("unmounting has panicked")))
+    ended(start(dir)?)
 }
 
 /// Takes away the mount of a volume that another process serves; `lazy`: its name only, if somebody
@@ -42,9 +42,13 @@ pub fn unmount_volume(dir: &Path, lazy: bool) -> Result<PathBuf, String> {
 }
 
 fn by_fusermount(dir: &Path, how: &str) -> io::Result<()> {
-    let run = Command::new("fusermount3").arg(how).arg("--").arg(dir).output()?;
+    let run = fusermount(how, dir)?;
     let why = || String::from_utf8_lossy(&run.stderr).trim().to_owned();
     if run.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
+}
+
+fn fusermount(how: &str, dir: &Path) -> io::Result<Output> {
+    Command::new("fusermount3").arg(how).arg("--").arg(dir).output()
 }
 
 /// The same where nobody is there to answer: it has happened when this process has ended.
@@ -56,33 +60,40 @@ pub(crate) fn unmount_at_the_end(dir: &Path) {
     }
 }
 
-/// In a thread without our descriptors. If we were killed while it waits for our own answer, a
-/// thread that has them would keep /dev/fuse open, and so wait for ever.
-fn start(dir: &Path) -> io::Result<std::thread::JoinHandle<io::Result<bool>>> {
+/// Begins to unmount.
+fn start(dir: &Path) -> io::Result<JoinHandle<io::Result<bool>>> {
     let target = CString::new(dir.as_os_str().as_bytes())?;
-    let by_itself = move || {
-        leave_descriptors();
-        match umount2(&target, 0) {
-            Ok(()) => Ok(false),
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                umount2(&target, libc::MNT_DETACH).map(|()| true)
-            }
-            Err(e) => Err(e),
+    without_descriptors("unmounting", move || match umount2(&target, 0) {
+        Ok(()) => Ok(false),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+            umount2(&target, libc::MNT_DETACH).map(|()| true)
         }
-    };
-    std::thread::Builder::new().name("unmounting".into()).spawn(by_itself)
+        Err(e) => Err(e),
+    })
 }
 
-/// What the server asks of its own mount, in a thread without its descriptors: see [`start`].
+/// What the server asks of its own mount.
 pub(crate) fn ask_own_mount<T: Send + 'static>(
     calls: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let by_itself = move || {
+    ended(without_descriptors("own mount", calls)?)
+}
+
+/// Calls that our own mount may have to answer, in a thread without our descriptors. If we were
+/// killed while it waits for our own answer, a thread that has them would keep /dev/fuse open, and
+/// so wait for ever.
+fn without_descriptors<T: Send + 'static>(
+    name: &str,
+    calls: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<T>>> {
+    std::thread::Builder::new().name(name.into()).spawn(|| {
         leave_descriptors();
         calls()
-    };
-    let thread = std::thread::Builder::new().name("own mount".into()).spawn(by_itself)?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("it has panicked")))
+    })
+}
+
+fn ended<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount has panicked")))
 }
 
 /// From now on this thread has descriptors of its own, which are none but the first three. Before
