@@ -111,6 +111,12 @@ pub fn snapshot_of(path: &Path) -> Option<(&Path, &str)> {
     named.then_some((image, name))
 }
 
+/// The file of a volume that is named so: of `IMAGE@pN` and `IMAGE@NAME` that is `IMAGE`.
+pub fn file_of(path: &Path) -> &Path {
+    let image = snapshot_of(path).map_or(path, |(image, _)| image);
+    partition_of(image).map_or(image, |(image, _)| image)
+}
+
 /// Is there something under this name? What lies behind a URL is not looked at.
 pub fn exists(path: &Path) -> bool {
     path.exists() || partition_of(path).is_some() || matches!(Url::of(path), Ok(Some(_)))

@@ -5,20 +5,10 @@
 
 use crate::args::UmountArgs;
 use crate::{Failure, Outcome, say};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A server that takes longer has a disk that does not answer.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// The file of what is mounted: of `IMAGE@p1` and `IMAGE@NAME` that is `IMAGE`.
-fn file_of(image: &Path) -> PathBuf {
-    let text = image.to_string_lossy();
-    match text.rsplit_once('@') {
-        Some((file, _)) if !image.exists() => file.into(),
-        _ => image.to_owned(),
-    }
-}
 
 pub fn run(args: &UmountArgs) -> Result<Outcome, Failure> {
     let shown = args.dir.display();
@@ -30,7 +20,7 @@ pub fn run(args: &UmountArgs) -> Result<Outcome, Failure> {
         let by = pid.map_or_else(String::new, |pid| format!(" by process {pid}"));
         say::err(&format!("{}: it is being closed{by}", image.display()));
     };
-    if host::wait_until_closed(&file_of(&image), PATIENCE, waits) {
+    if host::wait_until_closed(crate::disk::file_of(&image), PATIENCE, waits) {
         return Ok(Outcome::Done);
     }
     Err(Failure::Failed(format!(
