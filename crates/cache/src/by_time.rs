@@ -86,15 +86,11 @@ impl Cache {
         if old.is_empty() && on_the_way.is_empty() && !self.is_unflushed() {
             return Ok(false);
         }
-        // In these something is due that needs no order, whatever else waits in them.
-        let mut late: Vec<Buf> = old.iter().filter(|b| is_late(b)).cloned().collect();
+        let late: Vec<Buf> = old.iter().filter(|b| is_late(b)).cloned().collect();
         let (mut before, mut rounds, mut idle) = (usize::MAX, 0, 0);
         loop {
             self.prepare().await;
-            gate.force(&late, true);
-            let written = self.write_shares(&old).await;
-            gate.force(&std::mem::take(&mut late), false);
-            written?;
+            self.write_shares(&old).await?;
             // What others have begun to write may be as old; the flush is to cover it, too.
             for b in std::mem::take(&mut on_the_way).iter().filter(|b| b.is_writing()) {
                 b.0.changed.wait().await;
@@ -108,13 +104,29 @@ impl Cache {
             });
             (rounds, idle) = (rounds + 1, if left < before { 0 } else { idle + 1 });
             before = left;
-            if old.is_empty() || idle == IDLE_ROUNDS_MAX {
-                return Ok(false);
-            }
-            if self.now() != now {
-                return Ok(rounds > 1);
+            let (over, passed) = (old.is_empty() || idle == IDLE_ROUNDS_MAX, self.now() != now);
+            if over || passed {
+                self.write_plain(late, now).await?;
+                return Ok(!over && rounds > 1);
             }
         }
+    }
+
+    /// Writes those that no round has written since they were late, whatever has to be left out:
+    /// something in them is due that needs no order. Not before the rounds: most are written there
+    /// with what waits in them, and would be twice.
+    async fn write_plain(self: &Rc<Self>, late: Vec<Buf>, now: Tick) -> Result<(), DiskError> {
+        let mut left = late;
+        left.retain(|b| b.is_dirty() && now.is_late_for(b.0.since.get().min(now)));
+        if left.is_empty() {
+            return Ok(());
+        }
+        let gate = self.gate.borrow().clone();
+        gate.force(&left, true);
+        let written = self.write_shares(&left).await;
+        gate.force(&left, false);
+        written?;
+        if self.is_unflushed() { self.flush_device().await } else { Ok(()) }
     }
 
     /// Writes the blocks, which are in order, some transfers of neighbours at a time.
@@ -292,5 +304,47 @@ mod tests {
         // Nothing else has changed in it since.
         (251..=390).for_each(|ms| run.turn(ms, |_| ()));
         assert_eq!(gate.plain.get(), 1);
+    }
+
+    /// Block 2 waits for block 3: forced, it would be written without what waits in it.
+    #[derive(Default)]
+    struct Pair {
+        first_written: Cell<bool>,
+        first_durable: Cell<bool>,
+        forced: Cell<bool>,
+        second_written: Cell<bool>,
+    }
+
+    impl WriteGate for Pair {
+        fn behind(&self, b: &Buf, _: u64) -> usize {
+            usize::from(b.block().0 == 2 && !self.second_written.get())
+        }
+        fn force(&self, bufs: &[Buf], on: bool) {
+            self.forced.set(on && bufs.iter().any(|b| b.block().0 == 2));
+        }
+        fn before_write(&self, b: &Buf) -> Image {
+            match (b.block().0 == 2 && !self.first_durable.get(), self.forced.get()) {
+                (false, _) => Image::AsIs,
+                (true, true) => Image::Instead(b.image()),
+                (true, false) => Image::NotYet,
+            }
+        }
+        fn after_write(&self, b: &Buf, _: &Image, _: Result<(), &DiskError>, _: FlushEpoch) {
+            let written = if b.block().0 == 2 { &self.second_written } else { &self.first_written };
+            written.set(true);
+        }
+        fn flushed(&self, _: FlushEpoch) {
+            self.first_durable.set(self.first_written.get());
+        }
+    }
+
+    /// A block of inodes waits for its block of bits, and is written when that is durable.
+    #[test]
+    fn what_a_later_round_writes_is_not_written_before_it() {
+        let mut run = Run::new(0);
+        run.cache.set_gate(Rc::new(Pair::default()));
+        (2..=3).for_each(|n| run.change(n));
+        (1..=650).for_each(|ms| run.turn(ms, |_| ()));
+        assert_eq!(run.disk.written.take(), [3, 2]);
     }
 }
