@@ -148,9 +148,11 @@ impl Redo {
                 let known = s.dirty_pages.is_changed(*block);
                 invariant!(self.plant, known, "I4: the log has block {block}, which is clean");
                 s.dirty_pages.appended(*block, lsn);
-                // Not if a newer entry, in the queue or still open, has contents of the block.
-                let newer = || s.open.touches(*block) || s.queue.says(*block);
-                if s.data.is_logged(*block) && !newer() {
+                // Not if a newer entry, in the queue or still open, has contents of the block. The
+                // queue is not looked through: a copied tree has hundreds of entries in it.
+                let queued = s.dirty_pages.is_changed_after(*block, b.serial);
+                debug_assert_eq!(queued, s.queue.says(*block), "I4: what waits for {block}");
+                if s.data.is_logged(*block) && !queued && !s.open.touches(*block) {
                     s.data.in_log(*block, lsn);
                 }
             }

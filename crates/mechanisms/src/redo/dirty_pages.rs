@@ -85,6 +85,11 @@ impl DirtyPages {
         self.map.get(&block.0).is_some_and(|s| s.newest > Serial::NONE)
     }
 
+    /// Has an operation of a later entry than this one changed it?
+    pub(super) fn is_changed_after(&self, block: BlockNo, serial: Serial) -> bool {
+        self.map.get(&block.0).is_some_and(|s| s.newest > serial)
+    }
+
     /// What may be written of the block now. NotYet: something in it is not durable in the log.
     pub(super) fn before_write(&mut self, buf: &Buf, open: bool, durable: Serial) -> Image {
         if !open && !self.map.contains_key(&buf.block().0) {
