@@ -355,6 +355,7 @@ impl Chain {
         window: u64,
         void_accepted: bool,
     ) -> Result<(), Trouble> {
+        assert_eq!(head.serial, self.next, "I2: the log is followed without gaps");
         let is_fence = head.kind == Kind::Fence;
         let epoch = if is_fence { Epoch(head.serial) } else { self.epoch };
         if (head.previous != self.last || head.epoch != epoch) && !void_accepted {

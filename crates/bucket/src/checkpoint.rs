@@ -133,11 +133,27 @@ impl State {
         let (mut bytes, sum) = head.encode(&shape.uuid);
         let head_bytes = bytes.len();
         bytes.extend_from_slice(&body);
+        debug_assert!(self.reads_again((head.serial, &body)), "I6: the table is not what it was");
         self.table.apply(&head, head_bytes);
+        self.check_head(&head, shape);
         self.launch(&head, (bytes, head_bytes, sum), Vec::new());
         self.stats.checkpoints += 1;
         (self.since, self.checkpoint_wanted) = ((0, 0), false);
         (head.serial, dead)
+    }
+}
+
+impl State {
+    /// Is the table in a checkpoint's body the one that there is?
+    fn reads_again(&self, body: (Serial, &[u8])) -> bool {
+        let nothing = Table::new(self.table.blocks, self.table.plant);
+        let planted = self.table.plant.is_some();
+        planted
+            || Table::decode(nothing, body).is_ok_and(|t| {
+                t.objects == self.table.objects
+                    && t.fences == self.table.fences
+                    && t.snapshots == self.table.snapshots
+            })
     }
 }
 
@@ -188,6 +204,14 @@ impl Inner {
     /// Deletes objects that an acknowledged checkpoint does not need, when nobody who follows the
     /// log within the usual bound needs them any more.
     async fn delete_later(self: &Rc<Self>, serials: Vec<Serial>) {
+        {
+            let s = self.state.borrow();
+            let needed = |n: &&Serial| {
+                **n >= s.checkpoint || s.table.objects.contains_key(n) || s.table.fences.contains(n)
+            };
+            let needed = serials.iter().find(needed);
+            assert!(needed.is_none(), "I7: object {needed:?} is needed, and is to be deleted");
+        }
         let keep = self.options.pace.keep;
         if keep.0 == 0 {
             return self.delete(&serials).await;

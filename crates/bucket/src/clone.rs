@@ -290,6 +290,11 @@ impl Inner {
             };
             let memory = (0..n).map(|_| Block::zeroed(crate::BLOCK_BYTES)).collect();
             let blocks = origin.read(first * BLOCK, memory).await?;
+            assert_eq!(
+                blocks.len() as u64,
+                n,
+                "C1: of {n} blocks from {first} on some are missing"
+            );
             let s = self.state.borrow_mut();
             for (v, block) in (first..).zip(blocks) {
                 let place = Place(INHERITED | v);

@@ -7,6 +7,7 @@ use crate::chain::{Chain, Trouble, head_of, heads_of, list};
 use crate::near::Near;
 use crate::near_open::Standing;
 use crate::object::{Epoch, Head, Kind, Serial, name};
+use crate::possible;
 use crate::read::Cache;
 use crate::store::OpenOptions;
 use crate::tail::Tail;
@@ -267,6 +268,9 @@ async fn fence(
         said: None,
         notes: Vec::new(),
     };
+    let can_be = possible::head(&head, shape);
+    assert_eq!(can_be, Ok(()), "I4: fence {serial} would be taken for damaged");
+    assert!(serial > chain.epoch.0, "I5: fence {serial} lies before that of epoch {}", chain.epoch);
     let (raw, sum) = head.encode(&shape.uuid);
     let bytes = raw.len();
     if let Some((near, standing)) = near {

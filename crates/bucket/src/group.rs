@@ -58,7 +58,12 @@ impl Inner {
     ) -> Result<(), DiskError> {
         self.wait_for_room().await?;
         let _order = self.order.lock().await;
-        self.state.borrow_mut().put = number - 1;
+        {
+            let mut s = self.state.borrow_mut();
+            let sealed = s.sealed_put;
+            assert!(number > sealed, "N5: group {number} comes again, and {sealed} was sealed");
+            s.put = number - 1;
+        }
         let taken = self.take(group).await?;
         assert_eq!(taken, number, "N5: it has the number that the near log knows");
         self.seal_if_full();

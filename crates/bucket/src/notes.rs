@@ -23,6 +23,7 @@ impl Notes {
     pub(crate) fn put(&mut self, note: u128) {
         self.add(note);
         self.open = (self.open + 1).min(self.lately.len());
+        assert!(self.lately.len() <= LATELY, "more notes are kept than a checkpoint has room for");
     }
 
     fn add(&mut self, note: u128) {

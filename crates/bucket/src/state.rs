@@ -3,6 +3,7 @@
 
 use crate::notes::Notes;
 use crate::object::{Epoch, Head, Kind, Record, Said, Serial, block_sum};
+use crate::possible;
 use crate::read::Cache;
 use crate::snapshot::sorted;
 use crate::stream::{Fetching, Streams};
@@ -294,9 +295,21 @@ impl State {
             bytes.extend_from_slice(&sum.to_le_bytes());
             bytes.extend_from_slice(block.bytes());
         }
+        let goes_on = self.table.goes_on(&head);
+        assert_eq!(goes_on, Ok(()), "I4: what is put would be damage to who follows the log");
         self.table.apply(&head, head_bytes);
+        self.check_head(&head, shape);
         self.launch(&head, (bytes, head_bytes, sum), blocks);
         true
+    }
+
+    /// What is put can be read by who follows the log: it is looked at as that does.
+    pub(crate) fn check_head(&self, head: &Head, shape: &Shape) {
+        let can_be = possible::head(head, shape);
+        assert_eq!(can_be, Ok(()), "I4: object {} would be taken for damaged", head.serial);
+        let (serial, epoch) = (head.serial, self.epoch);
+        let own = epoch == Epoch::FIRST || serial >= epoch.0.plus(shape.window);
+        assert!(own, "I5: serial {serial} is void in epoch {epoch}");
     }
 
     /// The head of the next object (I4).

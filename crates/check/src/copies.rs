@@ -20,6 +20,8 @@ impl Copies {
 
     /// Makes a block the copy of another one, which is none itself.
     pub(crate) fn put(&mut self, to: BlockNo, from: BlockNo) {
+        let is_copy = from == to || self.source(from).is_some();
+        assert!(!is_copy, "K2: block {from} is a copy itself, and read before it is written");
         self.forget(to);
         if let Some((first, (source, len))) = self.0.range_mut(..to.0).next_back()
             && first + *len == to.0

@@ -137,7 +137,10 @@ impl Check<'_> {
 
     /// Writes a descriptor to the primary table, with its checksum.
     pub(crate) fn put_desc(&mut self, g: GroupNo, d: &GroupDesc) -> Result<(), CheckError> {
-        self.edit_desc(g, |raw| d.encode(raw))
+        self.edit_desc(g, |raw| {
+            d.encode(raw);
+            assert!(same_places(&GroupDesc::decode(raw), d), "K8: group {g}'s places are lost");
+        })
     }
 
     /// Changes a descriptor of the primary table; its checksum follows.
@@ -152,6 +155,7 @@ impl Check<'_> {
             let raw = &mut b[at..at + geo.desc_bytes];
             change(raw);
             geo.sums.seal_desc(g, raw);
+            assert!(geo.sums.check_desc(g, raw).is_ok(), "K8: group {g} is sealed wrongly");
         })
     }
 

@@ -150,6 +150,9 @@ impl Check<'_> {
             }
             all.extend(Some(rest).filter(|m| m.len > 0));
         }
+        let blocks = |all: &[Mapped]| all.iter().map(|m| u64::from(m.len)).sum::<u64>();
+        let (had, has) = (blocks(&tree.extents), blocks(&all));
+        assert_eq!(has + gone, had, "K6: inode {ino} keeps {has} blocks and loses {gone}");
         let mut foreign_node = |b: &BlockNo| {
             self.twice.is_claimed(&kept.geo, *b) && !kept.takes(b.0, (ino, Role::Node))
         };

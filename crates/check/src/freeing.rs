@@ -48,7 +48,8 @@ impl Check<'_> {
     fn release_xattr_block(&mut self, b: format::BlockNo) -> Result<(), CheckError> {
         let geo = self.geo();
         let Some(Some(users)) = self.xattr_users.get_mut(&b.0) else { return Ok(()) };
-        *users = users.saturating_sub(1);
+        assert!(*users > 0, "K3: attribute block {b} loses a user that was not counted");
+        *users -= 1;
         let left = *users;
         if left == 0 {
             self.xattr_users.remove(&b.0);

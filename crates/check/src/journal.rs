@@ -216,7 +216,11 @@ impl Check<'_> {
             old_sums: false,
             uuid: [0; 16],
         };
-        self.view.put(blocks[0], j.encode_new());
+        let raw = j.encode_new();
+        let (bs, count) = (self.geo().block_bytes, blocks.len() as u64);
+        let usable = JournalSuperblock::decode(&raw).is_ok_and(|j| j.check(count, bs).is_ok());
+        assert!(usable, "K8: the new superblock of a journal of {count} blocks is none");
+        self.view.put(blocks[0], raw);
         self.sb.set_incompat(self.sb.incompat() & !incompat::RECOVER);
         Ok(())
     }

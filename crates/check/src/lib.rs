@@ -6,6 +6,18 @@
 //! directories, connectivity, link counts, bitmaps and counts. Each sees what those before it have
 //! mended, so the plan is whole; with [`Options::verify`] the mended volume is checked again until
 //! nothing is left to find.
+//!
+//! Invariants  K1 a plan writes each block once, as a whole, between a mark that the volume is not
+//!             clean and a superblock that is one.
+//!             K2 what a copy is made of is read before it is written over, and nothing is made a
+//!             copy of a copy.
+//!             K3 what is claimed is a block of the volume, and what is given back was counted.
+//!             K4 the directories are in the order of their inodes, each once, and the place that
+//!             is remembered of a name holds that name.
+//!             K5 what was mended of a directory's block is whole: a chain, dots, a name.
+//!             K6 a tree that is made anew maps what it was given, in order, and nothing else.
+//!             K7 what a hand has learned is of the groups, or directories, that it was given.
+//!             K8 what is sealed has a right checksum, and can be read again.
 
 mod alloc;
 mod backups;

@@ -2,6 +2,7 @@
 //! missing, and grows if it is full.
 
 use crate::CheckError;
+use crate::dirblock;
 use crate::finding::{Kind, Place};
 use crate::pass2::is_node;
 use crate::run::Check;
@@ -125,6 +126,7 @@ impl Check<'_> {
             count: 1,
             ..Dir::default()
         };
+        assert!(self.dirs.find(ino).is_none(), "K4: inode {ino} is a directory twice");
         let place = self.dirs.list.partition_point(|x| x.ino < ino.0);
         self.dirs.list.insert(place, d);
         Ok(())
@@ -180,6 +182,7 @@ impl Check<'_> {
             let end = front.split_off(part);
             if let Ok(Some(slack)) = dirent::find_slack(&front, name.len()) {
                 let at = dirent::insert(&mut front, slack, ino, kind, name);
+                assert!(is_there(&front, at, (ino, name)), "K5: inode {ino} has no name at {at}");
                 let bytes = [front, end].concat();
                 self.view.put(BlockNo(block), bytes);
                 return Ok(Some(At { block, byte: at as u16 }));
@@ -187,6 +190,7 @@ impl Check<'_> {
         }
         let mut bytes = self.blank_dir_block(None);
         let at = dirent::insert(&mut bytes, 0, ino, kind, name);
+        assert!(is_there(&bytes, at, (ino, name)), "K5: inode {ino} has no name in a new block");
         let end = FileBlock(u64::from(d.count));
         let Some(block) = self.map_new_block(dir, end, bytes)? else { return Ok(None) };
         self.add_dir_block(i, block);
@@ -264,6 +268,12 @@ fn confined(bytes: Vec<u8>) -> Option<Vec<u8>> {
         return None;
     }
     dirent::confine(&bytes).ok().map(|(new, _)| new)
+}
+
+/// Does the entry there name this inode so?
+fn is_there(bytes: &[u8], at: usize, (ino, name): (Ino, &[u8])) -> bool {
+    let found = dirblock::entry(bytes, at);
+    found.is_some_and(|e| e.ino == ino.0 && e.name(bytes) == name)
 }
 
 /// Are there entries beside the two dots, or such as cannot be read?

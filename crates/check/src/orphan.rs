@@ -4,11 +4,11 @@
 use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::run::Check;
-use format::Ino;
 use format::bytes::{le32, set32};
 use format::ext::csum::InodeSeed;
 use format::ext::features::{compat, ro_compat};
 use format::ext::inode::InodeRef;
+use format::{BlockNo, Ino};
 use std::collections::BTreeSet;
 
 /// Behind the numbers of each block: this, and a checksum.
@@ -53,10 +53,12 @@ impl Check<'_> {
             return Ok(());
         };
         let known = self.geo().has_ino(ino) && ino.0 >= self.geo().first_ino;
-        if !known || !self.orphan_blocks(ino)? {
+        let called = if known { self.orphan_blocks(ino)? } else { Called::Another };
+        if called != Called::Orphans {
             let text = "the orphan file is damaged; the volume has none now";
             self.found(Kind::OrphanFile, Place::Inode(ino), text);
-            if known {
+            // Another file is for the passes that follow: it may have names, and what it holds.
+            if called == Called::Damaged {
                 self.edit_inode(ino, |b| b.fill(0))?;
             }
             self.sb.set_compat(self.sb.compat() & !compat::ORPHAN_FILE);
@@ -76,25 +78,37 @@ impl Check<'_> {
         self.sb.set_ro_compat(self.sb.ro_compat() & !ro_compat::ORPHAN_PRESENT);
     }
 
-    /// Looks at the file's blocks, and empties those that hold something. False: it cannot be used.
-    fn orphan_blocks(&mut self, ino: Ino) -> Result<bool, CheckError> {
+    /// Looks at the file's blocks, and empties those that hold something.
+    fn orphan_blocks(&mut self, ino: Ino) -> Result<Called, CheckError> {
         let raw = self.raw_inode(ino)?;
         let (inode, bs) = (InodeRef(&raw), self.geo().block_bytes);
-        let count = inode.size() / bs as u64;
-        if !inode.is_file() || inode.size() % bs as u64 != 0 || count == 0 {
-            return Ok(false);
+        if !inode.is_file() {
+            return Ok(Called::Another);
         }
-        let blocks = self.blocks_of(ino, &raw)?;
-        let whole = blocks.iter().zip(0..).all(|((at, _), n)| at.0 == n);
-        if !whole || blocks.len() as u64 != count {
-            return Ok(false);
-        }
+        let (count, end) = (inode.size() / bs as u64, bs - TAIL);
         let seed = self.geo().sums.of_inode(ino, inode.generation());
+        let is_sealed = |b: BlockNo, bytes: &[u8]| {
+            seed.map(|s| s.orphans(b, &bytes[..end]) == le32(bytes, end + 4))
+        };
+        let blocks = self.blocks_of(ino, &raw)?;
+        let mut is_one = false;
+        for (_, b) in &blocks {
+            let bytes = self.view.read(*b)?;
+            is_one = le32(&bytes, end) == MAGIC || is_sealed(*b, &bytes) == Some(true);
+            if is_one {
+                break;
+            }
+        }
+        if !is_one {
+            return Ok(Called::Another);
+        }
+        let whole = blocks.iter().zip(0..).all(|((at, _), n)| at.0 == n);
+        if !whole || inode.size() % bs as u64 != 0 || blocks.len() as u64 != count {
+            return Ok(Called::Damaged);
+        }
         for (_, b) in blocks {
             let bytes = self.view.read(b)?;
-            let end = bs - TAIL;
-            let sealed = seed.is_none_or(|s| s.orphans(b, &bytes[..end]) == le32(&bytes, end + 4));
-            let sound = sealed && le32(&bytes, end) == MAGIC;
+            let sound = is_sealed(b, &bytes) != Some(false) && le32(&bytes, end) == MAGIC;
             let used = bytes[..end].iter().any(|b| *b != 0);
             if sound && !used {
                 continue;
@@ -111,11 +125,22 @@ impl Check<'_> {
             self.crashed |= used;
             self.view.put(b, empty(bs, b, seed));
         }
-        Ok(true)
+        Ok(Called::Orphans)
     }
 }
 
-fn empty(bytes: usize, b: format::BlockNo, seed: Option<InodeSeed>) -> Vec<u8> {
+/// What the superblock calls the orphan file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Called {
+    /// It is one, and is empty now.
+    Orphans,
+    /// It was one, and cannot be used.
+    Damaged,
+    /// Nothing in it says that it ever was one: the superblock may name any file.
+    Another,
+}
+
+fn empty(bytes: usize, b: BlockNo, seed: Option<InodeSeed>) -> Vec<u8> {
     let (mut block, end) = (vec![0; bytes], bytes - TAIL);
     set32(&mut block, end, MAGIC);
     if let Some(seed) = seed {

@@ -371,6 +371,8 @@ impl Check<'_> {
         }
         let count = (self.dirs.blocks.len() - first) as u32;
         let indexed = inode.flags() & FLAG_INDEX != 0;
+        let last = self.dirs.list.last().map(|d| d.ino);
+        assert!(last < Some(ino.0), "K4: directory {ino} comes behind {last:?}");
         self.dirs.list.push(Dir { ino: ino.0, first, count, indexed, ..Dir::default() });
     }
 

@@ -8,7 +8,7 @@ use crate::pass1::what_of;
 use crate::run::Check;
 use crate::tables::{At, Frame};
 use crate::together::Name;
-use format::bytes::set32;
+use format::bytes::{le32, set32};
 use format::ext::csum::has_tail;
 use format::ext::dirent::{self, HEAD};
 use format::ext::dirindex;
@@ -23,6 +23,8 @@ struct Here {
     dir: Ino,
     block: BlockNo,
     first: bool,
+    /// A node of the index, which becomes a block without names when the index goes.
+    is_node: bool,
     changed: bool,
 }
 
@@ -54,16 +56,16 @@ impl Check<'_> {
         let mut broken_node = false;
         for n in 0..d.count {
             let mut block = BlockNo(self.dirs.blocks[d.first + n as usize]);
-            let mut here = Here { dir, block, first: n == 0, changed: false };
+            let mut here = Here { dir, block, first: n == 0, is_node: false, changed: false };
             if block.0 == 0 {
                 let Some(b) = self.fill_hole(dir, FileBlock(u64::from(n)))? else { continue };
                 self.dirs.blocks[d.first + n as usize] = b.0;
                 (block, here.block, changed) = (b, b, true);
             }
             let mut bytes = self.view.read(block)?;
-            let is_node = d.indexed && is_node(&bytes, n == 0, self.tail());
-            let (resealed, part) = self.check_tail(&mut bytes, &mut here, is_node)?;
-            broken_node |= is_node && resealed;
+            here.is_node = d.indexed && is_node(&bytes, n == 0, self.tail());
+            let (resealed, part) = self.check_tail(&mut bytes, &mut here)?;
+            broken_node |= here.is_node && resealed;
             self.check_chain(&mut bytes[..part], &mut here);
             self.check_entries(&mut bytes[..part], &mut here, &mut names);
             changed |= here.changed;
@@ -90,9 +92,8 @@ impl Check<'_> {
         &mut self,
         bytes: &mut [u8],
         here: &mut Here,
-        is_node: bool,
     ) -> Result<(bool, usize), CheckError> {
-        let (len, tail) = (bytes.len(), self.tail());
+        let (len, tail, is_node) = (bytes.len(), self.tail(), here.is_node);
         if tail == 0 {
             return Ok((false, len));
         }
@@ -102,6 +103,7 @@ impl Check<'_> {
         let place = Place::Entry(here.dir, here.block, 0);
         if !is_node && !has_tail(bytes) {
             let lost = dirblock::make_room_for_tail(bytes);
+            assert!(has_tail(bytes), "K5: a block with room for a checksum has no place for it");
             let text = "it has no place for its checksum; made";
             if lost {
                 self.found_losing(Kind::DirTorn, place, text);
@@ -147,6 +149,8 @@ impl Check<'_> {
             Some(DotsFault::Missing) => {
                 let (new, lost) = dirblock::with_dots(bytes, here.dir, kinds);
                 bytes.copy_from_slice(&new);
+                let whole = dirblock::check_dots(bytes, here.dir, kinds).is_none();
+                assert!(whole, "K5: the dots of directory {} were made, and are wrong", here.dir);
                 let text = format!("\".\" or \"..\" is missing; made anew, {lost} names lost");
                 if lost > 0 {
                     self.found_losing(Kind::Dots, entry(0), text);
@@ -167,6 +171,8 @@ impl Check<'_> {
         {
             d.dotdot = all[1].ino;
         }
+        // What was made of one whose dots are damaged has no names either.
+        let all = if here.is_node && self.tail() > 0 { Vec::new() } else { all };
         for e in all.into_iter().skip(skip).filter(|e| e.ino != 0) {
             if self.is_hidden(Ino(e.ino)) {
                 continue; // all is looked at once more
@@ -324,8 +330,7 @@ impl Check<'_> {
 
     /// Takes a counted name away.
     pub(crate) fn remove_name(&mut self, ino: Ino, at: At) -> Result<(), CheckError> {
-        let block = BlockNo(at.block);
-        self.view.edit(block, |b| set32(b, usize::from(at.byte), 0))?;
+        self.erase_name(ino, at)?;
         let info = self.info_mut(ino);
         info.names = info.names.saturating_sub(1);
         let Some(i) = self.dirs.find(ino) else { return Ok(()) };
@@ -341,6 +346,16 @@ impl Check<'_> {
             self.extra_names.insert(ino.0, others);
         }
         Ok(())
+    }
+
+    /// Takes the name of an inode away that is there.
+    pub(crate) fn erase_name(&mut self, ino: Ino, at: At) -> Result<(), CheckError> {
+        let byte = usize::from(at.byte);
+        self.view.edit(BlockNo(at.block), |b| {
+            let named = le32(b, byte);
+            assert_eq!(named, ino.0, "K4: the name at byte {byte} of block {} goes", at.block);
+            set32(b, byte, 0);
+        })
     }
 
     /// Gives a directory the block it lacks: empty, or with dots if it is the first.

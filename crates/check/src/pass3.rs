@@ -67,8 +67,7 @@ impl Check<'_> {
             self.found(Kind::TwoNames, Place::Inode(Ino(dir)), text);
             all.remove(keep);
             for (parent, at) in all {
-                let block = BlockNo(at.block);
-                self.view.edit(block, |b| set32(b, usize::from(at.byte), 0))?;
+                self.erase_name(Ino(dir), at)?;
                 self.unindex(parent)?;
             }
         }
@@ -106,6 +105,8 @@ impl Check<'_> {
                 }
             }
         }
+        let top = |ino: &Ino| self.dirs.find(*ino).is_some_and(|i| self.dirs.list[i].parent == 0);
+        assert!(tops.iter().all(top), "K4: a directory that was taken out has a name");
         Ok(tops)
     }
 

@@ -79,6 +79,7 @@ impl Check<'_> {
     }
 
     fn set_links(&mut self, ino: Ino, info: Info, want: u16) -> Result<(), CheckError> {
+        assert!(want > 0, "K3: inode {ino} is in use, and is to have no links");
         let kind = if info.links > want { Kind::LinksHigh } else { Kind::LinksLow };
         let text = format!("{} links, should be {want}; set", info.links);
         self.found(kind, Place::Inode(ino), text);

@@ -58,6 +58,9 @@ impl Plan {
         if self.is_empty() {
             return Vec::new();
         }
+        let others = self.fresh.len() + self.rest.len() + self.copies.len();
+        let marked = self.opening.is_some() && self.closing.is_some();
+        assert!(marked || others == 0, "K1: {others} blocks are written without a mark");
         let (opening, closing) = (self.opening.as_slice(), self.closing.as_slice());
         let ends = [opening, closing]
             .map(|end| end.iter().map(|(b, bytes)| (b * bs, bytes.as_slice())).collect());
@@ -93,6 +96,8 @@ impl Plan {
                 to.flush()?;
             }
         }
+        let all = total + u64::from(self.opening.is_some());
+        assert_eq!(done, all, "K1: a repair of {all} blocks writes {done}");
         Ok(())
     }
     /// The blocks as they will be, by number, but for copies: the superblock's is as it is at the

@@ -14,8 +14,9 @@ use crate::values::Values;
 use crate::view::View;
 use crate::{CheckError, Options};
 use format::FormatError;
-use format::bytes::{le16, set16};
+use format::bytes::{le16, le32, set16, set32};
 use format::ext::csum::Sums;
+use format::ext::features::ro_compat::ORPHAN_PRESENT;
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, GroupNo, Ino};
@@ -24,6 +25,8 @@ use std::sync::Arc;
 
 /// Where a superblock has its state.
 const STATE_AT: usize = 0x3a;
+/// Where it has its third word of features.
+const RO_COMPAT_AT: usize = 0x64;
 /// Rounds after which a repair that still finds something is given up.
 const ROUNDS: usize = 6;
 /// Rounds in which blocks with several owners are given to one: a map has no more levels.
@@ -82,6 +85,8 @@ pub(crate) struct Check<'a> {
     pub(crate) values: Values,
     /// Was the volume in use when it was last written, and nobody has found errors since?
     pub(crate) crashed: bool,
+    /// Did the superblock say, when it was found, that the orphan file lists something?
+    pub(crate) listed_orphans: bool,
     /// Are files without a name freed?
     pub(crate) frees_nameless: bool,
     /// Is the chain of orphans as it should be while the volume is in use?
@@ -196,6 +201,7 @@ impl<'a> Check<'a> {
         let frame = Frame { geo, descs: Vec::new().into(), own: Vec::new().into() };
         let mut c = Check::blank(view, *options, located.superblock, frame, progress);
         c.crashed = c.sb.state() & (STATE_VALID | STATE_ERROR) == 0;
+        c.listed_orphans = c.sb.lists_orphans();
         c.report.marked_clean = c.sb.is_clean() && located.copy_of.is_none();
         if let Some(g) = located.copy_of {
             let text = format!("{}; the copy in group {g} takes its place", located.fault);
@@ -242,6 +248,7 @@ impl<'a> Check<'a> {
             xattr_users: BTreeMap::new(),
             values: Values::default(),
             crashed: false,
+            listed_orphans: false,
             keeps_chain: false,
             chain: BTreeSet::new(),
             frees_nameless: false,
@@ -330,10 +337,12 @@ impl<'a> Check<'a> {
     fn finish(mut self, first: Report, left: Vec<Finding>) -> Result<Report, CheckError> {
         self.write_superblock()?;
         let block_bytes = self.view.block_bytes();
+        let from = crate::superblock::offset_in_block(block_bytes);
         let primary = self.super_block_no();
         let last = self.view.read(primary)?;
         let crashed = self.crashed;
         let has_sums = matches!(self.geo().sums, Sums::All(_));
+        let orphans = self.orphan_file().is_some() && self.listed_orphans;
         let (mut rest, fresh, copies) = self.view.into_changes()?;
         let changed = rest.remove(&primary.0).is_some();
         let others = !rest.is_empty() || !copies.is_empty();
@@ -341,15 +350,27 @@ impl<'a> Check<'a> {
         let opening = closing.clone().filter(|_| others).map(|(b, mut bytes)| {
             // Not clean, and the victim of a crash only if it was that before: the next check goes
             // on as this one.
-            let at = crate::superblock::offset_in_block(block_bytes) + STATE_AT;
+            let at = from + STATE_AT;
             let state = le16(&bytes, at) & !(STATE_VALID | STATE_ERROR);
             set16(&mut bytes, at, if crashed { state } else { state | STATE_ERROR });
+            if orphans {
+                // What the file lists is not finished yet: whoever comes next does that.
+                let features = le32(&bytes, from + RO_COMPAT_AT);
+                set32(&mut bytes, from + RO_COMPAT_AT, features | ORPHAN_PRESENT);
+            }
             if has_sums {
-                let from = crate::superblock::offset_in_block(block_bytes);
                 Superblock::seal_bytes(&mut bytes[from..from + SUPERBLOCK_BYTES]);
             }
             (b, bytes)
         });
+        let reads = |written: &Option<(u64, Vec<u8>)>, may_be_clean: bool| {
+            written.as_ref().is_none_or(|(_, bytes)| {
+                let s = Superblock::decode(&bytes[from..from + SUPERBLOCK_BYTES]);
+                s.is_ok_and(|s| may_be_clean || !s.is_clean())
+            })
+        };
+        assert!(reads(&opening, false), "K1: the superblock amid a repair is clean, or none");
+        assert!(reads(&closing, true), "K1: the superblock behind a repair is none");
         let (mut new, mut old) = (BTreeMap::new(), BTreeMap::new());
         for (b, bytes) in rest {
             if fresh.contains(&b) {
@@ -400,6 +421,7 @@ impl<'a> Check<'a> {
             let out = f(raw);
             if raw.iter().any(|b| *b != 0) {
                 sums.seal_inode(ino, raw);
+                assert!(sums.check_inode(ino, raw).is_ok(), "K8: inode {ino} is sealed wrongly");
             }
             out
         })

@@ -29,13 +29,23 @@ impl Check<'_> {
             let generation = InodeRef(&self.raw_inode(Ino(d.ino))?).generation();
             for b in mended {
                 let seed = sums.of_inode(Ino(d.ino), generation);
-                self.view.edit(b, |bytes| seed.iter().for_each(|s| s.seal_dir(bytes)))?;
+                let sealed = self.view.edit(b, |bytes| {
+                    seed.is_none_or(|s| {
+                        s.seal_dir(bytes);
+                        s.check_dir(b, bytes).is_ok()
+                    })
+                })?;
+                assert!(sealed, "K8: block {b} of directory {} is written unsealed", d.ino);
             }
         }
         let used = self.xattr_users.iter().filter(|(_, n)| n.is_some());
         let attributes: Vec<BlockNo> = used.map(|(b, _)| BlockNo(*b)).collect();
         for b in attributes.into_iter().filter(|b| self.view.is_mended(*b)).collect::<Vec<_>>() {
-            self.view.edit(b, |bytes| sums.seal_xattr(b, bytes))?;
+            let sealed = self.view.edit(b, |bytes| {
+                sums.seal_xattr(b, bytes);
+                sums.check_xattr(b, bytes).is_ok()
+            })?;
+            assert!(sealed, "K8: attribute block {b} is written unsealed");
         }
         Ok(())
     }

@@ -149,6 +149,8 @@ impl Check<'_> {
             self.found(Kind::BackupDamaged, Place::Group(g), text);
             let mut copy = self.sb.clone();
             copy.set_group_number(g.0 as u16);
+            let reads = Superblock::decode(copy.bytes()).is_ok_and(|c| same_volume(&c, &self.sb));
+            assert!(reads, "K8: group {g}'s new copy of the superblock is none of this volume");
             self.view.edit(block, |b| b[..SUPERBLOCK_BYTES].copy_from_slice(copy.bytes()))?;
         }
         Ok(())

@@ -38,6 +38,8 @@ impl Frame {
                 _ => own.push((from, to)),
             }
         }
+        let apart = own.windows(2).all(|w| w[0].1 < w[1].0);
+        assert!(apart, "K3: the volume's own blocks are not in runs that are apart");
         Frame { geo, descs: descs.into(), own: own.into() }
     }
     /// How many slots of a group's inode table have ever been used, as far as it says.
@@ -99,6 +101,7 @@ impl Claims {
     }
     /// Claims a block; true if it was claimed before.
     pub(crate) fn claim(&mut self, geo: &Geometry, b: BlockNo) -> bool {
+        assert!(geo.has_block(b), "K3: block {b} is claimed, of {}", geo.blocks);
         let map = self.map_mut(geo, geo.group_of(b).0);
         let bit = geo.bit_of(b);
         let before = map[bit / 8] >> (bit % 8) & 1 == 1;
@@ -195,7 +198,8 @@ impl Infos {
     /// Takes over what others know of the groups behind its last.
     pub(crate) fn append(&mut self, others: Infos) {
         let at = (others.first - self.first) as usize;
-        assert!(self.groups.len() <= at || others.groups.is_empty(), "the groups behind its last");
+        let behind = self.groups.len() <= at || others.groups.is_empty();
+        assert!(behind, "K7: what was learned is of groups before the last that is known");
         self.groups.resize(self.groups.len().max(at), None);
         self.groups.extend(others.groups);
     }
@@ -247,6 +251,8 @@ impl Dirs {
     }
     /// More of them, behind the last.
     pub(crate) fn append(&mut self, more: Dirs) {
+        let ends = (self.list.last().map(|d| d.ino), more.list.first().map(|d| d.ino));
+        assert!(ends.1.is_none() || ends.0 < ends.1, "K4: directories of inodes {ends:?}");
         let first = self.blocks.len();
         self.list.extend(more.list.into_iter().map(|d| Dir { first: first + d.first, ..d }));
         self.blocks.extend(more.blocks);

@@ -205,6 +205,8 @@ impl<'a> Check<'a> {
     /// Takes over what was learned of these directories.
     pub(crate) fn take_entries(&mut self, part: &Range<u32>, new: Entries) {
         let own = &mut self.dirs.list[part.start as usize..part.end as usize];
+        let same = own.iter().map(|d| d.ino).eq(new.dirs.iter().map(|d| d.ino));
+        assert!(same, "K7: what was learned is not of the directories {part:?}");
         for (d, seen) in own.iter_mut().zip(new.dirs) {
             (d.dotdot, d.empty) = (seen.dotdot, seen.empty);
         }

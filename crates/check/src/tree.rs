@@ -7,7 +7,7 @@ use crate::extents::{self, Tree};
 use crate::finding::{Kind, Place};
 use crate::pass1::MapScan;
 use crate::run::Check;
-use format::ext::extents::{Head, Mapped, max_entries, set_head, set_index, set_mapped};
+use format::ext::extents::{DEPTH_MAX, Head, Mapped, max_entries, set_head, set_index, set_mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, FileBlock, Ino};
 
@@ -129,7 +129,14 @@ impl Check<'_> {
 
     fn seal_extents(&mut self, ino: Ino, raw: &[u8], b: BlockNo) -> Result<(), CheckError> {
         let seed = self.geo().sums.of_inode(ino, InodeRef(raw).generation());
-        self.view.edit(b, |node| seed.iter().for_each(|s| s.seal_extents(node)))
+        let sealed = self.view.edit(b, |node| {
+            seed.is_none_or(|s| {
+                s.seal_extents(node);
+                s.check_extents(b, node).is_ok()
+            })
+        })?;
+        assert!(sealed, "K8: extent block {b} of inode {ino} is written unsealed");
+        Ok(())
     }
 
     /// Makes the trees anew that could not be mended in their inodes. All that files hold is
@@ -180,9 +187,18 @@ impl Check<'_> {
         }
         let root = &mut raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES];
         root.fill(0);
+        assert!(depth < DEPTH_MAX, "K6: a tree of {} extents is {depth} deep", all.len());
         set_head(root, Head { entries: level.len(), max: ROOT_ENTRIES, depth: depth + 1 });
         level.iter().enumerate().for_each(|(i, (f, b))| set_index(root, i, *f, *b));
+        debug_assert!(self.is_tree_of(ino, raw, &all), "K6: the new tree of inode {ino} differs");
         Some(nodes)
+    }
+
+    /// Is this what the inode's tree, read again, maps?
+    fn is_tree_of(&self, ino: Ino, raw: &[u8], all: &[Mapped]) -> bool {
+        let read = extents::read(&self.view, &self.frame, raw, ino);
+        // What the device cannot read is no fault of the tree.
+        read.map_or(true, |tree| tree.is_sound() && joined(&tree.extents) == all)
     }
 
     fn put_node(
@@ -211,6 +227,10 @@ impl Check<'_> {
     ) -> Result<Option<i64>, CheckError> {
         let mut tree = extents::read(&self.view, &self.frame, raw, ino)?;
         let place = tree.extents.partition_point(|m| u64::from(m.first) < at.0);
+        let there = &tree.extents[place.saturating_sub(1)..(place + 1).min(tree.extents.len())];
+        if there.iter().any(|m| (u64::from(m.first)..m.end()).contains(&at.0)) {
+            return Ok(None); // it is mapped, and shared with others still
+        }
         let one = Mapped { first: at.0 as u32, len: 1, start: block, unwritten: false };
         tree.extents.insert(place, one);
         let before = tree.nodes.len() as i64;
@@ -229,6 +249,8 @@ fn new_node(bytes: usize, entries: usize, depth: u16) -> Vec<u8> {
 
 /// Puts these extents into the inode, if they fit.
 pub(crate) fn put_root(raw: &mut [u8], all: &[Mapped]) -> bool {
+    let in_order = all.windows(2).all(|w| w[0].end() <= u64::from(w[1].first));
+    assert!(in_order, "K6: extents lie over one another, or are not in order");
     if all.len() > ROOT_ENTRIES {
         return false;
     }

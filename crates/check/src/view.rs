@@ -149,7 +149,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn put(&mut self, b: BlockNo, bytes: Vec<u8>) {
-        assert_eq!(bytes.len(), self.block_bytes, "a whole block");
+        assert_eq!(bytes.len(), self.block_bytes, "K1: a whole block");
         self.laid_over(b).insert(b.0, bytes);
     }
 
@@ -159,12 +159,15 @@ impl<'a> View<'a> {
         self.put(b, bytes);
     }
 
-    /// Makes a block that was free before a copy of another one.
+    /// Makes a block that was free before a copy of another one. What was mended there before it
+    /// became free is nothing any more.
     pub(crate) fn put_copy(&mut self, to: BlockNo, of: BlockNo) {
+        assert!(to != of && to.0 < IMAGES, "K2: block {to} becomes a copy of block {of}");
         if let Some(bytes) = self.mended.get(&of.0).cloned() {
             self.put_fresh(to, bytes);
             return;
         }
+        self.forget(to);
         let from = self.copies.source(of).unwrap_or(of);
         Arc::make_mut(&mut self.copies).put(to, from);
     }
@@ -179,8 +182,36 @@ impl<'a> View<'a> {
                 changed.insert(b, bytes);
             }
         }
-        Ok((changed, self.fresh, self.copies.runs()))
+        let runs = self.copies.runs();
+        for (_, from, len) in &runs {
+            let no_copy = self.copies.among(*from, *len).next().is_none();
+            let no_fresh = self.fresh.range(*from..*from + *len).next().is_none();
+            assert!(
+                no_copy && no_fresh,
+                "K2: what {len} blocks from {from} on hold is copied late"
+            );
+        }
+        Ok((changed, self.fresh, runs))
     }
 }
 
 pub(crate) type Changes = (BTreeMap<u64, Vec<u8>>, BTreeSet<u64>, Runs);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    /// A block of pointers is mended, its file loses it, and the next copy takes its place.
+    #[test]
+    fn a_copy_takes_the_place_of_what_was_mended_there() {
+        let image = [[1u8; 64], [2; 64]].concat();
+        let mut view = View::new(&image, 64);
+        view.edit(BlockNo(1), |b| b.fill(9)).unwrap();
+        view.put_copy(BlockNo(1), BlockNo(0));
+        assert_eq!(view.read(BlockNo(1)).unwrap(), [1; 64]);
+        let (changed, fresh, copies) = view.into_changes().unwrap();
+        assert!(changed.is_empty() && fresh.is_empty(), "{changed:?}");
+        assert_eq!(copies, [(1, 0, 1)]);
+    }
+}

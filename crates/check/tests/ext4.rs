@@ -7,6 +7,10 @@ use crate::common::rounds::Rounds;
 use crate::common::wide::{ALL, Layout, Of, made4};
 use crate::common::{Counted, Scratch, Two, check_both, e2fsck};
 use check::{CheckError, Options, check, check_together};
+use format::Ino;
+use format::bytes::set32;
+use format::ext::inode::InodeRef;
+use format::ext::{Geometry, GroupDesc, Superblock, extents};
 use std::sync::atomic::AtomicUsize;
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
@@ -116,7 +120,7 @@ fn judge(s: &Scratch, broken: &Vec<u8>, of: Of) -> Option<String> {
 fn a_damaged_block_of_mmp_is_made_anew() {
     let s = Scratch::new("mmp4");
     let image = made4(&["-J", "size=1", "-O", "mmp"], 1024, 20 * M);
-    let sb = format::ext::Superblock::decode(&image[1024..2048]).unwrap();
+    let sb = Superblock::decode(&image[1024..2048]).unwrap();
     let at = sb.mmp_block().unwrap().0 as usize * 1024;
     let report = check_both(&image, &OPTIONS).unwrap();
     assert!(report.is_sound(), "{:#?}", report.findings);
@@ -130,5 +134,44 @@ fn a_damaged_block_of_mmp_is_made_anew() {
         report.plan.apply(&mut broken, &mut ()).unwrap();
         assert!(check_both(&broken, &OPTIONS).unwrap().is_sound());
         assert_eq!(e2fsck(&s, &broken).0, 0, "byte {byte}");
+    }
+}
+
+/// The superblock calls a file of somebody's the orphan file: that keeps its contents and its name.
+#[test]
+fn a_file_that_is_called_the_orphan_file_is_kept() {
+    let s = Scratch::new("called4");
+    let image = made4(&["-J", "size=4", "-O", "orphan_file,^metadata_csum"], 4096, 40 * M);
+    let sb = Superblock::decode(&image[1024..2048]).unwrap();
+    let geo = Geometry::of(&sb);
+    let slot = |image: &[u8], ino: Ino| {
+        let (group, (n, at)) = (geo.group_of_ino(ino), geo.ino_place(ino));
+        let table = GroupDesc::decode(&image[geo.desc_at(group) as usize..]).inode_table;
+        let from = (table + u64::from(n)) as usize * geo.block_bytes + at;
+        image[from..from + geo.inode_bytes].to_vec()
+    };
+    let is_kept = |ino: &Ino| {
+        let raw = slot(&image, *ino);
+        let i = InodeRef(&raw);
+        let whole = i.size() > 0 && i.size() % 4096 == 0;
+        let usable = i.is_file() && i.links() > 0 && i.has_extents() && whole;
+        usable && ino.0 != sb.orphan_file() && !i.is_inline()
+    };
+    let files: Vec<Ino> = (geo.first_ino..=geo.inodes()).map(Ino).filter(is_kept).collect();
+    assert!(files.len() > 3, "{files:?}");
+    for ino in files.into_iter().take(4).chain([Ino(2)]) {
+        let mut broken = image.clone();
+        set32(&mut broken, 1024 + 0x280, ino.0);
+        let report = check_both(&broken, &OPTIONS).unwrap();
+        assert!(report.left.is_empty(), "{:#?}", report.left);
+        report.plan.apply(&mut broken, &mut ()).unwrap();
+        assert_eq!(slot(&broken, ino), slot(&image, ino), "inode {ino}\n{:#?}", report.findings);
+        let map = InodeRef(&slot(&image, ino)).map_bytes();
+        if extents::head(&map, None).is_ok_and(|h| h.depth == 0) {
+            let first = extents::mapped(&map, 0).start.0 as usize * 4096;
+            assert_eq!(broken[first..first + 4096], image[first..first + 4096], "inode {ino}");
+        }
+        let (code, text) = e2fsck(&s, &broken);
+        assert_eq!(code, 0, "inode {ino}: {text}");
     }
 }

@@ -1,5 +1,6 @@
 //! From the kernel's request to the volume's. What needs no state of the volume is answered here.
 
+use crate::init::PAYLOAD;
 use crate::shared::Shared;
 use crate::wire::{Head, op, u32_at, u64_at};
 use env::Rope;
@@ -133,7 +134,7 @@ impl Parts<'_> {
                 (Shape::Entry, request)
             }
             op::READ => {
-                let (offset, len) = (u64_at(f, 8), u32_at(f, 16));
+                let (offset, len) = (u64_at(f, 8), u32_at(f, 16).min(PAYLOAD as u32));
                 (Shape::Data, Request::Read { ino, offset, len })
             }
             op::WRITE => (Shape::Written, self.write()),
@@ -262,10 +263,12 @@ impl Parts<'_> {
             _ => Stability::Unstable,
         };
         let append = self.is_append();
+        let data = Rope::cut(bytes, skew, self.block_bytes);
+        assert_eq!(data.len(), bytes.len(), "F5: a write at byte {offset} is passed on in part");
         Request::Write {
             ino: self.ino(),
             offset,
-            data: Rope::cut(bytes, skew, self.block_bytes),
+            data,
             stability,
             append,
             kill_suid: u32_at(f, 20) & 4 != 0,
@@ -360,7 +363,7 @@ impl Parts<'_> {
         let request = Request::ReadDir {
             dir: self.ino(),
             cookie: u64_at(self.fixed, 8),
-            max_bytes: u32_at(self.fixed, 16) as usize,
+            max_bytes: (u32_at(self.fixed, 16) as usize).min(PAYLOAD),
             entry_bytes: if plus { 152 } else { 24 },
             attrs: plus,
         };

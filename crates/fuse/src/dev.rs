@@ -21,6 +21,8 @@ use vfs::{Answer, Front, Ticket, Work};
 /// threads that have nothing of them in their caches, at half the rate.
 pub(crate) const READERS_PER_CPU: usize = 1;
 const ROOM: usize = PAYLOAD + 8192;
+/// Linux's errors are below.
+const ERRNO_END: i32 = 4096;
 /// Where queues serve, the device brings FORGET one by one, each with a wake-up that takes longer
 /// than its work, beside whoever removes many files. While they come this fast, they are left to
 /// gather for a moment, and then come together.
@@ -66,7 +68,7 @@ pub(crate) fn clone_of(dev: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) fn write_reply(fd: &OwnedFd, unique: u64, result: Result<&[u8], i32>) {
     let (body, error) = match result {
         Ok(b) => (b, 0),
-        Err(e) => (&[][..], -e),
+        Err(e) => (&[][..], -told(e)),
     };
     send(fd, (unique, error), body);
 }
@@ -76,7 +78,14 @@ pub(crate) fn notify(fd: &OwnedFd, what: i32, body: &[u8]) {
     send(fd, (0, what), body);
 }
 
+/// An error that the kernel takes for one.
+pub(crate) fn told(errno: i32) -> i32 {
+    assert!((1..ERRNO_END).contains(&errno), "F4: error {errno} is none");
+    errno
+}
+
 fn send(fd: &OwnedFd, (unique, error): (u64, i32), body: &[u8]) {
+    assert!(body.len() <= ROOM, "F2: an answer of {} bytes", body.len());
     let mut head = [0; HEAD_OUT];
     head[..4].copy_from_slice(&((HEAD_OUT + body.len()) as u32).to_ne_bytes());
     head[4..8].copy_from_slice(&error.to_ne_bytes());
@@ -171,7 +180,8 @@ impl Clones {
             pending.push(None);
             pending.len() - 1
         });
-        pending[at] = Some(request);
+        let other = pending[at].replace(request);
+        assert!(other.is_none(), "F1: a request takes the place of one that is not answered");
         at as u64
     }
 

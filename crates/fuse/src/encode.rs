@@ -7,6 +7,8 @@ use vfs::{Answer, Attr, DirEntry, FsError, Reply, StatFs};
 
 /// Bytes of the answer that has the label.
 const LABEL_ROOM: usize = 256;
+/// Bytes of the kernel's `fuse_entry_out`.
+const ENTRY: usize = 128;
 const ERANGE: i32 = 34;
 const EIO: i32 = 5;
 const ESTALE: i32 = 116;
@@ -45,7 +47,11 @@ pub(crate) fn encode(
             w.u32(0);
         }
         (Shape::Bytes, Reply::Bytes(b)) => w.bytes(&b),
-        (Shape::Data, Reply::Data { data, .. }) => data.copy_to(w.rest(data.len())),
+        (Shape::Data, Reply::Data { data, .. }) => {
+            let (len, room) = (data.len(), w.room());
+            assert!(len <= room, "F2: {len} bytes are read where {room} were asked for");
+            data.copy_to(w.rest(len));
+        }
         (Shape::Written, Reply::Written { len, .. }) => {
             w.u32(len);
             w.u32(0);
@@ -85,7 +91,33 @@ pub(crate) fn encode(
         }
         _ => return Err(EIO),
     }
+    let fixed = fixed_len(shape).is_none_or(|len| len == w.len);
+    assert!(fixed, "F3: an answer of the shape {shape:?} has {} bytes", w.len);
     Ok(w.len)
+}
+
+/// How long the kernel's structures are that answers consist of; None: that depends on what is
+/// told.
+fn fixed_len(shape: Shape) -> Option<usize> {
+    const IOCTL: usize = 16;
+    Some(match shape {
+        Shape::Empty => 0,
+        Shape::Attr => 104,
+        Shape::Statx => 288,
+        Shape::Entry => ENTRY,
+        Shape::Created { .. } => ENTRY + 16,
+        Shape::Opened(_) => 16,
+        Shape::Written | Shape::Offset | Shape::Xattr(0) => 8,
+        Shape::StatFs => 80,
+        Shape::FlagsSet(_) => IOCTL,
+        Shape::Version => IOCTL + 4,
+        Shape::Trim { .. } => IOCTL + 24,
+        Shape::Xflags => IOCTL + 28,
+        Shape::Label => IOCTL + LABEL_ROOM,
+        // Flags that are asked for, or none.
+        Shape::Ioctl => return None,
+        Shape::Bytes | Shape::Data | Shape::Xattr(_) | Shape::Dir | Shape::DirPlus => return None,
+    })
 }
 
 fn errno(shape: Shape, e: FsError) -> i32 {
@@ -169,10 +201,11 @@ fn entry(w: &mut Writer<'_>, a: &Attr, policy: CachePolicy) {
 }
 
 fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, policy: CachePolicy) {
-    let head = if plus { 152 } else { 24 };
-    if w.room() < head + e.name.len().next_multiple_of(8) {
-        return;
-    }
+    let head = if plus { ENTRY + 24 } else { 24 };
+    let (len, room) = (head + e.name.len().next_multiple_of(8), w.room());
+    // The kernel would never give back what it holds of this one.
+    assert!(len <= room, "F2: an entry of {len} bytes in a listing with {room} left");
+    let end = w.len + len;
     let dots = e.name == b"." || e.name == b"..";
     if plus {
         match &e.attr {
@@ -186,6 +219,7 @@ fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, policy: CachePolicy) 
     w.u32(e.kind.map_or(0, |k| k.mode_bits() >> 12));
     w.bytes(&e.name);
     w.zeros(e.name.len().next_multiple_of(8) - e.name.len());
+    assert_eq!(w.len, end, "F3: an entry of {len} bytes ends elsewhere");
 }
 
 fn statfs(w: &mut Writer<'_>, s: &StatFs) {
@@ -203,4 +237,87 @@ fn xflags(flags: u32) -> u32 {
     const PAIRS: [(u32, u32); 5] =
         [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
     PAIRS.iter().filter(|p| flags & p.0 != 0).map(|p| p.1).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::Rope;
+    use vfs::{Kind, Stability, Time};
+
+    const POLICY: CachePolicy =
+        CachePolicy { secs: 1, returned_is_durable: false, writeback: false, whole_seconds: false };
+
+    fn attr() -> Attr {
+        let [atime, mtime, ctime] = [Time::default(); 3];
+        Attr {
+            ino: 12,
+            generation: 1,
+            mode: 0o100_644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            blocks: 0,
+            atime,
+            mtime,
+            ctime,
+            crtime: None,
+            rdev: (0, 0),
+            blksize: 4096,
+        }
+    }
+
+    /// F3 holds for every shape, and memory of just that length is enough (F2).
+    #[test]
+    fn answers_have_the_lengths_of_the_kernels_structures() {
+        let all = |attr: Attr| {
+            let entry = || Reply::Entry { attr, created: true };
+            let statfs = StatFs {
+                block_bytes: 1024,
+                blocks: 9,
+                free: 8,
+                available: 7,
+                inodes: 6,
+                inodes_free: 5,
+                name_bytes_max: 255,
+            };
+            let written = Reply::Written { len: 1, stability: Stability::Unstable, attr };
+            let data = Reply::Data { data: Rope::cut(&[7; 5000], 0, 4096), eof: true, attr };
+            let name = |name: &[u8], attr| {
+                let kind = Some(Kind::File);
+                DirEntry { name: name.to_vec(), ino: 12, kind, cookie: 1, attr }
+            };
+            let entries = vec![name(b".", None), name(b"a-name", Some(attr))];
+            let dir = || Reply::Dir { entries: entries.clone(), eof: true, attr };
+            vec![
+                (Shape::Empty, Reply::Done, 0),
+                (Shape::Attr, Reply::Attr(attr), 104),
+                (Shape::Statx, Reply::Attr(attr), 288),
+                (Shape::Entry, entry(), 128),
+                (Shape::Created { exclusive: true }, entry(), 144),
+                (Shape::Opened(1), Reply::Attr(attr), 16),
+                (Shape::Bytes, Reply::Bytes(vec![1; 9]), 9),
+                (Shape::Data, data, 5000),
+                (Shape::Written, written, 8),
+                (Shape::StatFs, Reply::StatFs(statfs), 80),
+                (Shape::Xattr(0), Reply::Bytes(vec![1; 9]), 8),
+                (Shape::Xattr(9), Reply::Bytes(vec![1; 9]), 9),
+                (Shape::Dir, dir(), 2 * (24 + 8)),
+                (Shape::DirPlus, dir(), 2 * (152 + 8)),
+                (Shape::Offset, Reply::Offset(3), 8),
+                (Shape::Ioctl, Reply::Flags(3), 20),
+                (Shape::Ioctl, Reply::Done, 16),
+                (Shape::FlagsSet(12), Reply::Done, 16),
+                (Shape::Xflags, Reply::Flags(8), 44),
+                (Shape::Version, Reply::Attr(attr), 20),
+                (Shape::Label, Reply::Bytes(b"label".to_vec()), 272),
+                (Shape::Trim { from: 1, min_bytes: 2 }, Reply::Trimmed(3), 40),
+            ]
+        };
+        for (shape, reply, len) in all(attr()) {
+            let told = encode(shape, Answer::from(Ok(reply)), POLICY, &mut vec![0; len]);
+            assert_eq!(told, Ok(len), "{shape:?}");
+        }
+    }
 }

@@ -25,6 +25,8 @@ mod flag {
     pub(super) const SETXATTR_EXT: u32 = 1 << 29;
     pub(super) const INIT_EXT: u32 = 1 << 30;
 }
+/// Bytes of the kernel's `fuse_init_out`.
+const INIT_OUT: usize = 64;
 /// In `flags2`: FUSE over io_uring is on offer.
 const OVER_IO_URING: u32 = 1 << 9;
 
@@ -103,7 +105,8 @@ impl Offer {
         w.u16((PAYLOAD / 4096) as u16); // max_pages
         w.u16(0);
         w.u32(if uring { OVER_IO_URING } else { 0 });
-        w.zeros(64 - w.len);
+        assert!(w.len <= INIT_OUT, "F3: the answer to INIT has {} bytes", w.len);
+        w.zeros(INIT_OUT - w.len);
         w.len
     }
 }

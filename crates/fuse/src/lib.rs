@@ -1,6 +1,14 @@
 //! FUSE: translates the kernel's requests into the volume's, over io_uring where the kernel offers
 //! that, over /dev/fuse elsewhere. It knows the wire format and the transport; of files it knows
 //! nothing.
+//!
+//! Invariants  F1 a request is answered once, and its memory is the kernel's again only then; no
+//!             more are answered than were asked.
+//!             F2 an answer is no longer than the kernel has memory for, and an entry of a listing
+//!             that was told of is in it.
+//!             F3 an answer of a fixed length has that length.
+//!             F4 an error is one of Linux's numbers, above 0.
+//!             F5 what the kernel has sent of a file's contents is passed on whole.
 
 mod cache_policy;
 mod decode;

@@ -38,6 +38,7 @@ pub(crate) fn entry(out: &mut [u8]) -> usize {
     w.zeros(3 * 4); // owner, group, device
     w.u32(4096);
     w.u32(0);
+    assert_eq!(w.len, 128, "F3: an entry of the file that is no file");
     w.len
 }
 

@@ -108,12 +108,14 @@ impl Shared {
 
     /// A request is passed on.
     pub(crate) fn asks(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::SeqCst);
     }
 
     /// It is answered.
     pub(crate) fn answered(&self, opcode: u32, arrived: Instant, failed: bool) {
-        self.answered.fetch_add(1, Ordering::Relaxed);
+        let answered = self.answered.fetch_add(1, Ordering::SeqCst);
+        let asked = self.asked.load(Ordering::SeqCst);
+        assert!(answered < asked, "F1: {asked} requests were passed on, and more are answered");
         self.series.answered(opcode as usize, arrived, failed);
     }
 

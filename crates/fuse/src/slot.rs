@@ -2,6 +2,7 @@
 //! a request; then one request has it until its reply is committed.
 
 use crate::decode::Shape;
+use crate::dev::told;
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_OUT, u32_at, u64_at};
 use std::cell::UnsafeCell;
@@ -79,7 +80,7 @@ impl Slot {
     /// A request came now whose reply is to have this shape.
     pub(crate) fn set_asked(&self, shape: Shape) {
         let before = self.is_asked.swap(true, Ordering::Relaxed);
-        assert!(!before, "a request comes into the memory of one that is not answered");
+        assert!(!before, "F1: a request comes into the memory of one that is not answered");
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
@@ -89,12 +90,16 @@ impl Slot {
     /// The request is about to be answered; once.
     pub(crate) fn take_asked(&self) -> (Shape, Instant) {
         let before = self.is_asked.swap(false, Ordering::Relaxed);
-        assert!(before, "a request is answered whose memory the kernel has again");
+        assert!(before, "F1: a request is answered whose memory the kernel has again");
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
             *self.asked.get()
         }
+    }
+    /// Does no request have it?
+    pub(crate) fn is_free(&self) -> bool {
+        !self.is_asked.load(Ordering::Relaxed)
     }
     /// Room for the reply's body.
     pub(crate) fn payload(&self) -> &mut [u8] {
@@ -104,8 +109,9 @@ impl Slot {
     pub(crate) fn finish(&self, result: Result<usize, i32>) {
         let (len, error) = match result {
             Ok(n) => (n, 0),
-            Err(e) => (0, -e),
+            Err(e) => (0, -told(e)),
         };
+        assert!(len <= PAYLOAD, "F2: an answer of {len} bytes lies in memory of {PAYLOAD}");
         let memory = self.memory();
         let unique = u64_at(memory, IN_OUT + 8);
         memory[IN_OUT..IN_OUT + 4].copy_from_slice(&((HEAD_OUT + len) as u32).to_ne_bytes());

@@ -84,6 +84,7 @@ impl Queues {
 
     fn commit(&self, queue: usize, entry: usize) {
         let slot = &self.slots[queue][entry];
+        assert!(slot.is_free(), "F1: entry {entry} of queue {queue} goes, and is not answered");
         let fd = types::Fd(self.dev.as_raw_fd());
         let e = opcode::UringCmd80::new(fd, COMMIT_AND_FETCH)
             .cmd(command(slot.commit_id(), queue))
@@ -100,8 +101,9 @@ impl Source for Queues {
         pool.push(worker, &entries);
     }
 
-    fn complete(&self, _: &Pool, _: usize, data: u64, result: i32, work: &mut WorkList) {
+    fn complete(&self, _: &Pool, worker: usize, data: u64, result: i32, work: &mut WorkList) {
         let (queue, entry) = (data as usize / DEPTH, data as usize % DEPTH);
+        assert_eq!(queue, worker, "F1: an entry of queue {queue} comes by worker {worker}'s ring");
         if result != 0 {
             if -result != libc::ENOTCONN && !self.shared.ended.load(Ordering::Relaxed) {
                 let e = std::io::Error::from_raw_os_error(-result);

@@ -125,7 +125,7 @@ impl Opened {
         let boot = self.boot.borrow().clone();
         if let Some(mut b) = boot.filter(|_| marked) {
             let (before, mode) = (b.serial, &b.mode);
-            assert!(!b.clean, "state {before} of mode {mode} says that nobody uses the volume");
+            assert!(!b.clean, "V3: state {before} of mode {mode} says that nobody uses the volume");
             b.serial += 1;
             b.clean = true;
             is_written(state::store(cache.disk(), &b).await, groups).map_err(disk)?;

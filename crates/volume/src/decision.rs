@@ -33,6 +33,8 @@ impl Decision {
     }
     /// May it be done? Errors: why not.
     pub(crate) fn allowed(&self) -> Result<(), VolumeError> {
+        let lost = self.lost.as_deref().filter(|_| self.steps.is_empty());
+        assert!(lost.is_none(), "V1: {lost:?} is lost, and nothing is done");
         self.refused.clone().map_or(Ok(()), |why| Err(VolumeError(why)))
     }
 }

@@ -127,6 +127,8 @@ impl Following {
             *self.moment.borrow_mut() = Rc::new(Moment { volume, ..moment });
             return;
         }
+        let (now, new) = (self.moment.borrow().newest_at.get(), moment.newest_at.get());
+        assert!(now <= new, "I2: the moment of {new:?} takes the place of that of {now:?}");
         let old = std::mem::replace(&mut *self.moment.borrow_mut(), Rc::new(moment));
         self.ground.env.spawn("moment that is over", async move {
             let _ = old.volume.clone().close().await; // it was read only

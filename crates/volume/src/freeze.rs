@@ -39,6 +39,8 @@ impl Opened {
             still.release(number);
             return Err(rested.err().unwrap_or(FsError::Busy));
         }
+        let dirty = self.ext.cache().counts().1;
+        assert_eq!(dirty, 0, "V7: {dirty} blocks are to be written of a volume that stands still");
         self.frozen.set(Some(number));
         Ok(Reply::Done)
     }

@@ -29,6 +29,8 @@ pub(crate) async fn fill(store: &dyn Disk, plan: &Plan) -> Result<(), DiskError>
     })?;
     let bs = plan.geometry().block_bytes as u64;
     for (b, block) in blocks {
+        let inside = (b.0 + 1) * bs <= store.size_bytes();
+        assert!(inside, "V4: block {b} of a store of {} bytes is made", store.size_bytes());
         store.write(b.0 * bs, vec![block], Durability::Cached).await?;
     }
     Ok(())

@@ -84,8 +84,11 @@ impl Journal {
         let mut raw = self.raw.clone();
         jsb::set_incompat(&mut raw, self.superblock.incompat | incompat::REDO);
         jsb::set_tail(&mut raw, self.superblock.first, self.superblock.sequence);
-        let said = JournalSuperblock::decode(&raw).is_ok_and(|s| s.incompat & incompat::REDO != 0);
+        let read = JournalSuperblock::decode(&raw).ok();
+        let said = read.is_some_and(|s| s.incompat & incompat::REDO != 0);
         assert!(said, "G1: the guard of a log does not say that there is one");
+        let holds = read.is_some_and(|s| s.start != 0);
+        assert!(holds, "G1: the guard of a log says that there is nothing, which a check clears");
         raw
     }
 
@@ -211,6 +214,8 @@ pub(crate) fn of_inode(
         return Err(bad("its inode has holes"));
     }
     let Map { extents, nodes, .. } = map;
+    let found: u64 = extents.iter().map(|e| e.len).sum();
+    assert_eq!(found, count, "V2: a journal of {count} blocks lies in {found}");
     no_block_twice(&extents)?;
     no_block_of_the_volumes(device, geo, &extents)?;
     let first = extents.first().ok_or_else(|| bad("its inode is empty"))?.start;

@@ -7,6 +7,16 @@
 //! the family of ext2 is here too: `probe` says what is there, `recover` finishes what was left, in
 //! the mode that was in force, `load` builds cache, mechanism, layout and operations; `closing`
 //! takes them down again.
+//!
+//! Invariants  V1 what is done before a volume is loaded was decided before, and who only reads has
+//!             nothing done.
+//!             V2 recovery writes inside of the volume, and what it has finished needs no more.
+//!             V3 the boot area says that somebody uses the volume before anything else is written,
+//!             and that nobody does behind all else; what it is told can be read again.
+//!             V4 mkfs writes inside of the volume that it makes.
+//!             V5 a volume with another name keeps what its checksums begin with.
+//!             V6 one pass of the checker beside service is under way.
+//!             V7 a volume that stands still has nothing to be written.
 
 mod asks;
 mod closing;

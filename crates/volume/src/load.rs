@@ -76,6 +76,8 @@ pub(crate) async fn load(
     let mut boot = next_state(&probe, &options, now);
     let groups = groups_of(&place, &options).filter(|_| !read_only);
     let mut is_kept = true;
+    let dirty = cache.counts().1;
+    assert_eq!(dirty, 0, "V3: {dirty} blocks are changed before the volume says that it is open");
     if !read_only {
         let logs = (private.as_ref(), intents.as_ref().map(|i| i.uuid));
         is_kept = store_state(&disk, &mut boot, logs, groups.as_ref()).await?;
@@ -302,6 +304,7 @@ async fn store_state(
     let Some(b) = state else { return Ok(true) };
     b.log_uuid = log.filter(|p| p.external).map_or([0; 16], |p| p.uuid);
     b.intents = intents;
+    assert!(!b.clean, "V3: who opens the volume for mode {} says that nobody does", b.mode);
     is_written(state::store(disk, b).await, groups).map_err(text)
 }
 

@@ -410,6 +410,8 @@ impl PrivateLog {
     /// Keeps everybody off who does not know the log. The volume must say by now, durably, that it
     /// needs recovery (G1).
     pub(crate) async fn guard(&self) -> Result<(), DiskError> {
+        let held = self.client.needs();
+        invariant!(self.plant, held.is_none(), "G1: entries from {held:?} on are before the guard");
         let raw = Block::copy_of(&self.journal.guard());
         let at = self.journal.byte_of(0).expect("a journal has a first block");
         self.disk.write(at, vec![raw], Durability::Fua).await

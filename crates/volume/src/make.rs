@@ -39,8 +39,12 @@ pub fn make(
         }
         wipe_copies(device, plan.geometry().blocks * bs)?;
     }
-    let writer = device.writer();
-    plan.each_block(|b, bytes| writer.write_at(b.0 * bs, bytes))?;
+    let (writer, blocks) = (device.writer(), plan.geometry().blocks);
+    plan.each_block(|b, bytes| {
+        let inside = b.0 * bs + bytes.len() as u64 <= blocks * bs;
+        assert!(inside, "V4: block {b} of {blocks} is made, of {} bytes", bytes.len());
+        writer.write_at(b.0 * bs, bytes)
+    })?;
     writer.flush()?;
     Ok(plan.geometry().blocks)
 }
@@ -92,6 +96,7 @@ pub fn make_journal(
         device.writer().flush()?;
     }
     for (b, bytes) in journal.encode_new(user, now_secs) {
+        assert!(b.0 < u64::from(journal.blocks), "V4: block {b} of a journal's device is made");
         device.writer().write_at(b.0 * bs, &bytes)?;
     }
     Ok(device.writer().flush()?)

@@ -156,7 +156,9 @@ async fn recover_claimed(
     decision.allowed()?;
     let did = found.layout.recover(at, options).await?;
     let still = !options.read_only || did == Recovered::default();
-    assert!(still, "a volume that is only to be read was recovered: {did:?}");
+    assert!(still, "V1: a volume that is only to be read was recovered: {did:?}");
+    let decided = did == Recovered::default() || !decision.steps.is_empty();
+    assert!(decided, "V1: nothing was to be done, and {did:?} was");
     if did != Recovered::default() {
         options.watch.iter().for_each(|w| w.done(&did));
     }

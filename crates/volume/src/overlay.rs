@@ -58,7 +58,7 @@ impl Overlay {
         let whole = vec![Block::zeroed((stop - first * bs) as usize)];
         let mut whole = self.below.read(first * bs, whole).await?;
         let len = whole[0].len() as u64;
-        assert_eq!(len, stop - first * bs, "the disk fills the memory that it was given");
+        assert_eq!(len, stop - first * bs, "V1: the disk fills the memory that it was given");
         for (n, bytes) in (first..).zip(whole[0].bytes_mut().chunks_exact_mut(bs as usize)) {
             if self.blocks.contains(&n) {
                 self.newer.apply(BlockNo(n), bytes);

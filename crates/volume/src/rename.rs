@@ -28,7 +28,7 @@ pub fn set_label(device: &mut dyn Device, label: &str) -> Result<(), VolumeError
 /// cannot be written now, or the device's.
 pub fn set_uuid(device: &mut dyn Device, uuid: [u8; 16]) -> Result<(), VolumeError> {
     let mut sb = closed(device)?;
-    let bs = sb.block_bytes() as u64;
+    let (bs, sums) = (sb.block_bytes() as u64, sb.sums());
     if sb.has_compat(compat::STABLE_INODES) {
         let why = "its UUID stays as it is (stable_inodes): what is encrypted on it depends on it";
         return Err(VolumeError(why.into()));
@@ -62,6 +62,8 @@ pub fn set_uuid(device: &mut dyn Device, uuid: [u8; 16]) -> Result<(), VolumeErr
     // A copy with another UUID is damage to a check, so that one comes if this is cut off.
     let copies = copies(&sb);
     sb.set_uuid(uuid);
+    assert_eq!(sb.sums(), sums, "V5: the checksums of a renamed volume begin with something else");
+    assert_eq!(sb.uuid(), uuid, "V5: a renamed volume has another name");
     if copies.is_empty() {
         return put_primary(device, &sb, bs);
     }

@@ -43,6 +43,7 @@ impl Scrubber {
     /// come to a good end, the whole volume is looked at while it is in use. Errors: the device's.
     pub(crate) async fn look_at(&self, candidates: Candidates) -> Result<(), String> {
         let store = self.ufs.store();
+        assert!(!self.running.get(), "V6: what intents name is looked at beside a pass");
         let (named, began) = (candidates.len(), store.env().now());
         let pace = Pace::default();
         pace.frees_nameless.set(true);
@@ -96,7 +97,7 @@ impl Scrubber {
         let me = self.clone();
         self.ufs.store().env().spawn("scrub", async move {
             me.pass().await;
-            assert!(me.running.replace(false), "two passes look at one volume");
+            assert!(me.running.replace(false), "V6: two passes look at one volume");
             me.changed.wake_all();
         });
     }
@@ -121,7 +122,7 @@ impl Scrubber {
             Ok(Pass::Done(left)) => {
                 let (blocks, inodes, mended) = self.given();
                 let more = blocks >= before.0 && inodes >= before.1 && mended >= before.2;
-                assert!(more, "a pass takes back what others gave: {before:?}, now {blocks}");
+                assert!(more, "V6: a pass takes back what others gave: {before:?}, now {blocks}");
                 tracing::info!(
                     "checked while in use: {} blocks and {} inodes given back, {} counts and names \
                      mended, {left} things left to cairn fsck --repair",

@@ -2,7 +2,7 @@
 //! last used, whether it ended cleanly, the key of file handles.
 
 use env::{Block, Disk, DiskError, Durability};
-use format::ext::boot::{BootState, encode};
+use format::ext::boot::{BOOT_BYTES, BootArea, BootState, decode, encode};
 use format::ext::superblock::SUPERBLOCK_AT;
 use std::rc::Rc;
 
@@ -11,7 +11,11 @@ use std::rc::Rc;
 pub(crate) async fn store(disk: &Rc<dyn Disk>, state: &BootState) -> Result<(), DiskError> {
     let (at, bytes) = encode(state);
     let end = (at + bytes.len()) as u64;
-    assert!(end <= SUPERBLOCK_AT, "a state up to byte {end} lies over the superblock");
+    assert!(end <= SUPERBLOCK_AT, "V3: a state up to byte {end} lies over the superblock");
+    let mut area = [0; BOOT_BYTES];
+    area[at..end as usize].copy_from_slice(&bytes);
+    let said = matches!(decode(&area), BootArea::Ours(s) if s == *state);
+    assert!(said, "V3: state {} of mode {} is not read as it is", state.serial, state.mode);
     let mut blocks = vec![Block::copy_of(&bytes)];
     let unit = 4096;
     if disk.size_bytes() >= unit {

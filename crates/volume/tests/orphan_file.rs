@@ -96,3 +96,35 @@ fn what_the_orphan_file_lists_is_finished_and_then_the_volume_is_written() {
         assert!(sound, "opens: {opens}\n{told}");
     }
 }
+
+/// A power cut while it is finished: whoever opens the volume next goes on with that.
+#[test]
+fn what_the_orphan_file_lists_is_finished_after_a_cut_in_the_middle_of_that() {
+    let recovered = |world: &mut World| {
+        block_on(world, |env, _| async move {
+            let options = OpenOptions::plain(Mode::Ordered, 4 << 20, [3; 16]);
+            volume::recover(&Ground::alone(env, BYTES, None), &options).await
+        })
+    };
+    let base = made();
+    let mut world = World::new(base.clone());
+    recovered(&mut world).unwrap();
+    let (mut images, mut states) = (CrashImages::new(&world.trace, &base), 0);
+    loop {
+        for n in 0..images.variants(1) {
+            let left = images.image(n);
+            let mut again = World::new(left.clone());
+            let done = recovered(&mut again);
+            assert!(done.is_ok(), "variant {n} behind {states} others: {done:?}");
+            states += 1;
+            if states % 8 == 1 {
+                let (sound, told) = judged(&again, &left);
+                assert!(sound, "variant {n} behind {states} others: {told}");
+            }
+        }
+        if images.step().is_none() {
+            break;
+        }
+    }
+    assert!(states > 10, "only {states} states");
+}

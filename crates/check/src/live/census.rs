@@ -115,6 +115,8 @@ impl Census {
         if !self.follows(dir) {
             return;
         }
+        let counted = self.names.get(child.0) > 0 || self.presumed.is_some();
+        assert!(counted, "L2: directory {dir} loses a name of inode {child} that was not counted");
         self.names.change(child.0, -1);
         let Some(all) = self.parents.get_mut(&child) else { return };
         let Some(at) = all.iter().position(|p| *p == dir) else { return };

@@ -104,7 +104,9 @@ impl Watch {
 
     /// It has ended.
     pub fn ends(&self, number: u64) {
-        if self.open.borrow_mut().remove(&number) && self.census.borrow().is_some() {
+        let is_open = self.open.borrow_mut().remove(&number);
+        assert!(is_open, "L3: transaction {number} ends, and is not open");
+        if self.census.borrow().is_some() {
             self.ended.wake_all();
         }
     }
@@ -121,7 +123,8 @@ impl Watch {
     }
 
     async fn start_with(&self, census: Census) {
-        *self.census.borrow_mut() = Some(census);
+        let other = self.census.replace(Some(census));
+        assert!(other.is_none(), "L3: a pass begins while another is under way");
         let before = self.last.get();
         while self.open.borrow().first().is_some_and(|n| *n <= before) {
             self.ended.wait().await;

@@ -58,7 +58,7 @@ pub(super) async fn replay(
         written += write_back(&at.disk, &found, sb.block_bytes(), o).await?;
         let Some(next) = found.rest() else { break };
         let last = found.blocks().last();
-        assert!(last < Some(next), "the next part begins at {next}, and {last:?} is written");
+        assert!(last < Some(next), "V2: the next part begins at {next}, and {last:?} is written");
         found = part(at, journal, sb, next).await?;
     }
     at.disk.flush().await?;
@@ -82,6 +82,8 @@ async fn write_back(
     let all: Vec<_> = part.blocks().collect();
     for (n, block) in all.iter().enumerate() {
         let at = block.0 * block_bytes as u64;
+        let inside = at + block_bytes as u64 <= disk.size_bytes();
+        assert!(inside, "V2: block {block} of the journal lies beyond the volume's disk");
         let mut bytes = vec![Block::zeroed(block_bytes)];
         if part.needs_current(*block) {
             bytes = disk.read(at, bytes).await?;
@@ -125,7 +127,7 @@ async fn empty(disk: &Rc<dyn Disk>, journal: &Journal, next_tid: u32) -> Result<
     jsb::set_incompat(&mut raw, journal.superblock.incompat & known);
     let is_empty = |s: JournalSuperblock| s.start == 0 && s.sequence == next_tid;
     let said = JournalSuperblock::decode(&raw).is_ok_and(is_empty);
-    assert!(said, "a journal that was replayed is not an empty one, with {next_tid} to come");
+    assert!(said, "V2: a journal that was replayed is not an empty one, with {next_tid} to come");
     let at = journal.byte_of(journal.superblock_at).expect("it was read there");
     disk.write(at, vec![Block::copy_of(&raw)], Durability::Cached).await?;
     Ok(disk.flush().await?)

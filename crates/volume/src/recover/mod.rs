@@ -189,6 +189,7 @@ pub(crate) async fn carry_out(
         did.repaired += findings;
         did.blocks_written += blocks;
     }
+    assert!(!p.lists_orphans, "V2: what the orphan file lists was finished, and is listed still");
     Ok(did)
 }
 
@@ -223,6 +224,7 @@ async fn do_plan(
         Plan::Repair(report, mode) => {
             repair(&at.disk, &report, o).await?;
             look_again(p, at).await?;
+            assert!(p.superblock.is_clean(), "V2: a repair of mode {mode} leaves it unclean");
             Ok(Recovered {
                 mode: Some(mode.to_string()),
                 repaired: report.counts.values().sum(),
@@ -277,6 +279,7 @@ async fn repair(disk: &Rc<dyn Disk>, report: &Report, o: &OpenOptions) -> Result
             disk.flush().await?;
         }
     }
+    assert!(done >= total, "V2: a repair of {total} blocks wrote {done}");
     Ok(())
 }
 

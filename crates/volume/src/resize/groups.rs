@@ -85,12 +85,17 @@ impl NewGroups {
         let (i, count) = (u64::from(g.0 - n.first.0), u64::from(n.count));
         let (len, bs) = (u64::from(geo.inode_table_blocks()), geo.block_bytes as u64);
         let table = base + 2 * count + i * len;
+        let end = geo.group_start(n.first).0 + u64::from(geo.group_blocks(n.first));
+        assert!(table + len <= end, "Z2: group {g}'s table ends behind its neighbours' first");
+        assert!(n.first.0 >= self.first && i < count, "Z2: group {g} is none of its neighbours");
+        let (taken, all) = (self.taken(g), geo.group_blocks(g));
+        assert!(taken <= all, "Z2: {taken} of the {all} blocks of group {g} are in use");
         let is_zero = device.known_zero(table * bs, len * bs);
         let mut d = GroupDesc {
             block_bitmap: base + i,
             inode_bitmap: base + count + i,
             inode_table: table,
-            free_blocks: geo.group_blocks(g) - self.taken(g),
+            free_blocks: all - taken,
             free_inodes: geo.inodes_per_group,
             ..GroupDesc::default()
         };

@@ -62,6 +62,10 @@ impl Inside {
         let there = t.old.desc_blocks() as usize;
         let blocks = all.table.chunks(bs).zip(was.chunks(bs)).enumerate();
         all.changed = blocks.map(|(n, (now, was))| n >= there || now != was).collect();
+        let changed = all.changed[..there].iter().filter(|c| **c).count();
+        assert!(changed <= 2, "Z3: {changed} blocks of descriptors change that were there");
+        let (free, most) = (all.free_blocks, t.new.blocks);
+        assert!(free < most, "Z3: {free} of {most} blocks become free");
         Ok(all)
     }
 
@@ -82,10 +86,14 @@ impl Inside {
         let mut d = GroupDesc::decode(self.raw(g));
         d.free_blocks += more_free;
         self.free_blocks += u64::from(more_free);
+        let (free, most) = (d.free_blocks, self.new.group_blocks(g));
+        assert!(free <= most, "Z3: {free} of the {most} blocks of group {g} become free");
         d.encode(self.raw(g));
         if !(sums.lazy() && d.has(BLOCK_UNINIT)) {
             let at = BlockNo(d.block_bitmap);
             let mut map = self.take(device, at)?;
+            let used = bits.clone().all(|b| bitmap::is_set(&map, b));
+            assert!(used, "Z3: of the blocks {bits:?} of group {g} one is free already");
             bits.for_each(|b| bitmap::clear(&mut map, b));
             sums.seal_block_map(self.raw(g), &map[..geo.blocks_per_group as usize / 8]);
             self.blocks.insert(at, map);

@@ -15,6 +15,14 @@
 //! R4 The copies inside. A check that finds two of them agreed believes them against the primary:
 //! so they come when all that they speak of is there.
 //! R5 The primary superblock, with the new size and without the mark: one sector says so.
+//!
+//! Invariants  Z1 each of these steps writes what is its own, and nothing else.
+//!             Z2 what is in use of a new group lies in it or in the first of its neighbours, and
+//!             behind the old end.
+//!             Z3 of what was there the descriptors of the last group change, and of the group
+//!             where inode 7 had a block; what becomes free was in use.
+//!             Z4 the superblock that is written at the end is that of the geometry that all else
+//!             was written for.
 
 mod groups;
 mod inside;
@@ -23,6 +31,7 @@ mod target;
 use crate::{Device, VolumeError, probe};
 use check::{Options, Progress};
 use format::BlockNo;
+use format::ext::Geometry;
 use format::ext::superblock::{
     STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock,
 };
@@ -112,12 +121,16 @@ impl Growth {
         progress: &mut dyn Progress,
     ) -> Result<(), VolumeError> {
         let t = &self.target;
+        assert!(t.before.is_clean(), "R2: it is marked before it was");
         let new = NewGroups::of(t, device.reader());
         let inside = Inside::of(t, &new, device.reader())?;
         let mut sb = t.superblock.clone();
         sb.set_wtime(self.now_secs);
         sb.set_free_blocks(inside.free_blocks);
         sb.set_free_inodes(t.before.free_inodes() + (t.new.inodes() - t.old.inodes()));
+        let (free, inodes) = (sb.free_inodes(), sb.inodes());
+        assert!(free < inodes, "Z4: {free} of {inodes} inodes are free");
+        assert_eq!(Geometry::of(&sb), t.new, "Z4: the superblock is not that of the new volume");
         let beyond = t.old.blocks..t.new.blocks;
         let to = &mut To { device, block_bytes: t.new.block_bytes as u64, may: beyond, step: "R1" };
         new.write(to, progress)?;
@@ -127,6 +140,7 @@ impl Growth {
         assert!(is < will, "R5: it grows from {is} to {will} blocks");
         let mut marked = t.before.clone();
         marked.set_state(marked.state() & !STATE_VALID | STATE_ERROR);
+        assert!(!marked.is_clean() && sb.is_clean(), "R2: the mark is none, or stays");
         to.put_primary(&marked)?; // R2
         (to.may, to.step) = (0..t.old.blocks, "R3");
         inside.write(to)?;
@@ -152,7 +166,7 @@ impl To<'_> {
     fn put(&mut self, b: BlockNo, bytes: &[u8]) -> Result<(), VolumeError> {
         let end = b.0 + bytes.len() as u64 / self.block_bytes;
         let may = self.may.contains(&b.0) && end <= self.may.end;
-        assert!(may, "{}: blocks {b} to {end} are written, and {:?} may be", self.step, self.may);
+        assert!(may, "Z1: {} writes blocks {b} to {end}, and may {:?}", self.step, self.may);
         Ok(self.device.writer().write_at(b.0 * self.block_bytes, bytes)?)
     }
     fn flush(&mut self) -> Result<(), VolumeError> {
@@ -170,6 +184,7 @@ pub(crate) fn put_primary(
     sb: &Superblock,
     block_bytes: u64,
 ) -> Result<(), VolumeError> {
+    assert_eq!(sb.block_bytes() as u64, block_bytes, "Z1: the superblock's blocks are others");
     let start = SUPERBLOCK_AT - SUPERBLOCK_AT % block_bytes;
     let mut block = vec![0; block_bytes as usize];
     device.reader().read_at(start, &mut block)?;

@@ -36,12 +36,19 @@ impl Target {
         if new.blocks <= old.blocks {
             return Ok(None);
         }
-        assert!(
-            (0..old.groups).map(GroupNo).all(|g| new.overhead(g) == old.overhead(g)),
-            "no group that is there has to make room"
-        );
+        let same = (0..old.groups).map(GroupNo).all(|g| new.overhead(g) == old.overhead(g));
+        assert!(same, "Z3: a group that is there has to make room");
+        if let Some(g) = (old.groups..new.groups).map(GroupNo).find(|g| !has_room(&new, *g)) {
+            let why = format!("group {} would have no room for its own bitmaps and inodes", g.0);
+            return Err(VolumeError(format!("it cannot be enlarged so far: {why}")));
+        }
         Ok(Some(Target { old, new, before: before.clone(), superblock: sb }))
     }
+}
+
+/// Has the group room for what is its own?
+fn has_room(geo: &Geometry, g: GroupNo) -> bool {
+    geo.overhead(g) + 2 + geo.inode_table_blocks() <= geo.group_blocks(g)
 }
 
 /// The superblock of so many blocks.
