@@ -1,6 +1,10 @@
 //! Group descriptors. A descriptor is a block of the cache like a bitmap, which comes when it is
 //! wanted and may go when nobody holds it: a volume of half a million groups needs no more memory
 //! than its counts, which survey.rs gathers from all of them once.
+//!
+//! Invariants:
+//! * D1. A descriptor says what it was told, and where its group's bitmaps and table lie never
+//!   changes.
 
 use crate::Ext;
 use crate::plants::DESC_BEHIND;
@@ -43,10 +47,15 @@ impl Desc {
     }
     /// Changes it.
     pub(crate) fn put(&self, txn: &mut Txn, desc: &GroupDesc) {
+        let places = |d: &GroupDesc| (d.block_bitmap, d.inode_bitmap, d.inode_table);
+        let old = self.get();
+        assert_eq!(places(&old), places(desc), "D1: a descriptor's bitmaps and table move");
         if self.left_behind && !self.buf.is_dirty() {
             return self.buf.derive(|b| desc.encode(&mut b[self.range()]));
         }
         txn.edit_words(&self.buf, self.range(), Change::Counts, |b| desc.encode(b));
+        let said = |d: GroupDesc| (places(&d), d.free_blocks, d.free_inodes, d.flags);
+        assert_eq!(said(self.get()), said(*desc), "D1: a descriptor, read once more");
     }
 }
 
@@ -54,7 +63,10 @@ impl Ext {
     fn desc_in(&self, buf: Buf, g: GroupNo) -> Desc {
         let left_behind = self.plant.is(DESC_BEHIND) && !are_kept(&self.cache, &self.geo);
         self.mark(&buf, Role::Descriptors(g.0 - g.0 % self.geo.descs_per_block()));
-        Desc { buf, at: self.geo.desc_place(g).1, len: self.geo.desc_bytes, left_behind }
+        let place = self.geo.desc_place(g);
+        let fits = place.0 == buf.block() && place.1 + self.geo.desc_bytes <= self.block_bytes();
+        assert!(fits, "D1: group {g}'s descriptor is looked for at byte {} of {buf:?}", place.1);
+        Desc { buf, at: place.1, len: self.geo.desc_bytes, left_behind }
     }
 
     /// The group's descriptor, if its block is in memory.

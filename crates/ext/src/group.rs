@@ -6,6 +6,9 @@
 //! Invariants:
 //! * G1. What has been learnt of a group bounds what is free in it: nothing before the first free
 //!   bit, no run longer than the longest.
+//! * G2. From when a group's bitmap was first seen it counts as many blocks and inodes free as that
+//!   shows, and never more than it has.
+//! * G3. What is free in the volume is what is free in its groups.
 
 use crate::Ext;
 use crate::alloc::{Ask, Seen};
@@ -23,6 +26,8 @@ use vfs::FsError;
 
 /// What has been learnt is kept of so many groups at least.
 const KNOWN_MAX: usize = 1 << 16;
+/// Of so many groups the counts are summed up to be compared.
+const SUMMED_MAX: u32 = 64;
 
 /// What is free in a group, and how many directories it has: all that is in memory of a group that
 /// nobody has used.
@@ -149,6 +154,8 @@ impl Group {
     pub(crate) fn takes(&mut self, bit: usize, len: usize) {
         let first = self.first_free;
         assert!(first <= bit, "G1: block {bit} was free, and {first} the first that was");
+        let longest = self.longest;
+        assert!(len <= longest, "G1: {len} blocks in a row were free, and {longest} the most");
         if first == bit {
             self.first_free = bit + len;
         }
@@ -247,15 +254,12 @@ impl Ext {
         };
         self.mark(&buf, Role::BlockMap(g.0));
         self.check_block_map(g, &buf)?;
-        if !self.learn(g, |k| std::mem::replace(&mut k.blocks_seen, true)) {
-            let free = bitmap::count_zeros(&buf.bytes(), self.geo.group_blocks(g) as usize);
-            let counted = &mut self.groups.borrow_mut().counts[g.0 as usize].free_blocks;
-            let wrong = free as i64 - i64::from(*counted);
-            if wrong != 0 {
-                tracing::warn!("group {g} has {free} free blocks, {wrong} more than it counted");
-                *counted = free as u32;
-                self.free_blocks.set(self.free_blocks.get().saturating_add_signed(wrong));
-            }
+        let was_seen = self.learn(g, |k| std::mem::replace(&mut k.blocks_seen, true));
+        let free = bitmap::count_zeros(&buf.bytes(), self.geo.group_blocks(g) as usize);
+        let counted = self.groups.borrow().of(g).free_blocks;
+        if let Some(wrong) = self.wrong_count((g, "blocks"), &buf, (free, counted), was_seen)? {
+            self.groups.borrow_mut().counts[g.0 as usize].free_blocks = free as u32;
+            self.free_blocks.set(self.free_blocks.get().saturating_add_signed(wrong));
         }
         Ok(Map { buf, desc })
     }
@@ -300,17 +304,35 @@ impl Ext {
             let what = "the inode bitmap calls reserved inodes free";
             return Err(self.damage(&FormatError::corrupt(what, format!("block {}", buf.block()))));
         }
-        if !self.learn(g, |k| std::mem::replace(&mut k.inodes_seen, true)) {
-            let free = bitmap::count_zeros(&buf.bytes(), self.geo.inodes_per_group as usize);
-            let counted = &mut self.groups.borrow_mut().counts[g.0 as usize].free_inodes;
-            let wrong = free as i64 - i64::from(*counted);
-            if wrong != 0 {
-                tracing::warn!("group {g} has {free} free inodes, {wrong} more than it counted");
-                *counted = free as u32;
-                self.free_inodes.set(self.free_inodes.get().saturating_add_signed(wrong));
-            }
+        let was_seen = self.learn(g, |k| std::mem::replace(&mut k.inodes_seen, true));
+        let free = bitmap::count_zeros(&buf.bytes(), self.geo.inodes_per_group as usize);
+        let counted = self.groups.borrow().of(g).free_inodes;
+        if let Some(wrong) = self.wrong_count((g, "inodes"), &buf, (free, counted), was_seen)? {
+            self.groups.borrow_mut().counts[g.0 as usize].free_inodes = free as u32;
+            self.free_inodes.set(self.free_inodes.get().saturating_add_signed(wrong));
         }
         Ok(Map { buf, desc })
+    }
+
+    /// So many more are free by a bitmap that was read than its group counts. One that was seen
+    /// before has gone from memory, and come back with bits that nobody here has changed.
+    fn wrong_count(
+        &self,
+        (g, what): (GroupNo, &str),
+        buf: &Buf,
+        (free, counted): (usize, u32),
+        was_seen: bool,
+    ) -> Result<Option<i64>, FsError> {
+        let wrong = free as i64 - i64::from(counted);
+        if wrong == 0 {
+            return Ok(None);
+        }
+        if was_seen {
+            let what = format!("group {g}'s bitmap of {what} has changed by itself");
+            return Err(self.damage(&FormatError::corrupt(what, format!("block {}", buf.block()))));
+        }
+        tracing::warn!("group {g} has {free} free {what}, {wrong} more than it counted");
+        Ok(Some(wrong))
     }
 
     /// Compares a bitmap with the sum in its group's descriptor, once after it was read.
@@ -344,6 +366,17 @@ impl Ext {
         }
     }
 
+    /// Not in release: it looks at all groups. Nor of very many.
+    fn check_sums(&self) {
+        if !cfg!(debug_assertions) || self.geo.groups > SUMMED_MAX {
+            return;
+        }
+        let (blocks, inodes) = self.groups.borrow().sums();
+        let (free, of_all) = (self.free_blocks.get(), blocks * u64::from(self.geo.cluster_blocks));
+        assert_eq!(free, of_all, "G3: free blocks of the volume, and of its groups");
+        assert_eq!(self.free_inodes.get(), inodes, "G3: free inodes, and those of the groups");
+    }
+
     /// Changes a group's counts, in memory and in the descriptor's block.
     pub(crate) fn count(
         &self,
@@ -353,17 +386,26 @@ impl Ext {
         inodes: i64,
         dirs: i64,
     ) {
-        let count = |v: u32, d: i64| (i64::from(v) + d).clamp(0, i64::from(u32::MAX)) as u32;
-        let add = |v: u64, d: i64| v.saturating_add_signed(d);
+        assert!(self.survey.has_ended(), "S1: group {g} is counted before the survey");
+        let has = (self.geo.group_blocks(g), self.geo.inodes_per_group);
+        let count = |what: &str, v: u32, d: i64, most: u32| {
+            let sum = i64::from(v) + d;
+            let can_be = (0..=i64::from(most)).contains(&sum);
+            assert!(can_be, "G2: group {g} has {v} {what}, of {most}, and now {d} more");
+            sum as u32
+        };
         let counts = {
             let c = &mut self.groups.borrow_mut().counts[g.0 as usize];
-            c.free_blocks = count(c.free_blocks, blocks);
-            c.free_inodes = count(c.free_inodes, inodes);
-            c.used_dirs = count(c.used_dirs, dirs);
+            c.free_blocks = count("free blocks", c.free_blocks, blocks, has.0);
+            c.free_inodes = count("free inodes", c.free_inodes, inodes, has.1);
+            // No bitmap shows how many these are: a crash may have left another number.
+            c.used_dirs = c.used_dirs.saturating_add_signed(dirs as i32);
             *c
         };
+        let add = |v: u64, d: i64| v.checked_add_signed(d).expect("G3: fewer are free than none");
         self.free_blocks.set(add(self.free_blocks.get(), blocks));
         self.free_inodes.set(add(self.free_inodes.get(), inodes));
+        self.check_sums();
         txn.intend(|| Intent::Group { group: g.0, dirs: dirs != 0 });
         let Counts { free_blocks, free_inodes, used_dirs } = counts;
         desc.put(txn, &GroupDesc { free_blocks, free_inodes, used_dirs, ..desc.get() });

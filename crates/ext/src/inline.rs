@@ -6,6 +6,11 @@
 //!    durable in the inode is so in the block.
 //! 2. Who looks a name up has not locked the directory. While that moves he sees it as it will be:
 //!    the inode has lost it already, and the block is not there yet.
+//!
+//! Invariants:
+//! * N1. Contents are in one place: in the inode, or in blocks.
+//! * N2. What comes back into an inode is what was taken out of it.
+//! * N3. A directory moves once at a time, and is as long as its block afterwards.
 
 use crate::Ext;
 use crate::plants::INLINE_DROPPED;
@@ -87,12 +92,15 @@ impl Ext {
     fn take_out(&self, txn: &mut Txn, h: &InodeHandle) {
         let tree = self.geo.extents && h.with(|raw| !InodeRef(raw).is_symlink());
         h.edit(txn, Change::Grow(h.ino), |raw| inline::clear(raw, tree));
-        assert!(!self.is_inline(h), "contents are in one place");
+        assert!(!self.is_inline(h), "N1: contents of inode {} are in one place", h.ino);
+        assert!(self.maps_nothing(h), "N1: inode {} has blocks, and had contents in it", h.ino);
     }
 
     fn put_back(&self, txn: &mut Txn, h: &InodeHandle, bytes: &[u8]) {
         let stored = h.edit(txn, Change::Grow(h.ino), |raw| inline::store(raw, bytes));
-        assert!(stored, "what was taken out of inode {} fits in again", h.ino);
+        assert!(stored, "N2: what was taken out of inode {} fits in again", h.ino);
+        let back = h.with(inline::contents);
+        assert_eq!(back.ok().flatten().as_deref(), Some(bytes), "N2: contents of inode {}", h.ino);
     }
 
     /// Contents go for good; true: there were any in the inode. The length is the caller's.
@@ -113,7 +121,8 @@ impl Ext {
         let Some(all) = all else { return Ok(()) };
         let moved = if is_dir {
             let image = self.dir_image(h, &all)?;
-            self.moving.borrow_mut().insert(h.ino, image.clone());
+            let other = self.moving.borrow_mut().insert(h.ino, image.clone());
+            assert!(other.is_none(), "N3: directory {} moves twice at a time", h.ino);
             self.take_out(txn, h);
             let grown = match self.between(txn).await {
                 Ok(()) => self.dir_grow(txn, h, FileBlock(0), &image).await.map(drop),
@@ -128,13 +137,17 @@ impl Ext {
             self.put_contents(txn, h, &bytes).await
         };
         match moved {
-            Err(FsError::NoSpace) => {
+            // Nothing leads to a block: what is in the inode still is all that there is.
+            Err(why) if self.maps_nothing(h) => {
                 self.put_back(txn, h, &all);
-                Err(FsError::NoSpace)
+                Err(why)
             }
             Ok(()) if is_dir => {
                 let size = self.block_bytes() as u64;
                 h.edit(txn, Change::GrowDir(h.ino), |raw| InodeMut(raw).set_size(size));
+                let end = self.find_cached(h, FileBlock(0), 2);
+                let is_one = end.is_none_or(|run| run.start.is_some() && run.len == 1);
+                assert!(is_one, "N3: directory {} has {end:?}, and is one block long", h.ino);
                 Ok(())
             }
             moved => moved,

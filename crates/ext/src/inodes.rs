@@ -1,5 +1,8 @@
 //! Inode slots: finding and checking them. The slot's bytes stay in the cache's block, and a handle
 //! keeps that block in memory.
+//!
+//! Invariants:
+//! * I1. A slot lies whole in one block of its group's table.
 
 use crate::Ext;
 use crate::descs::Desc;
@@ -19,6 +22,9 @@ impl Ext {
     /// The block of an inode's slot, which block of its group's table that is, and the byte in it.
     fn place(&self, ino: Ino, desc: &Desc) -> (BlockNo, u32, usize) {
         let (n, offset) = self.geo.ino_place(ino);
+        let (len, end) = (self.geo.inode_bytes, self.block_bytes());
+        let inside = n < self.geo.inode_table_blocks() && offset + len <= end;
+        assert!(inside, "I1: inode {ino} at byte {offset} of block {n} of its table");
         (BlockNo(desc.get().inode_table + u64::from(n)), n, offset)
     }
 
@@ -107,6 +113,13 @@ impl Ext {
             true => of_volume.min(file_bytes_max(self.block_bytes(), self.geo.huge_files)),
             false => of_volume,
         }
+    }
+
+    /// Has the inode no blocks, nor contents in it?
+    pub(crate) fn maps_nothing(&self, h: &InodeHandle) -> bool {
+        let map = h.with(|raw| InodeRef(raw).map_bytes());
+        let is_bare_root = || extents::head(&map, None).is_ok_and(|root| root.entries == 0);
+        map.iter().all(|b| *b == 0) || self.has_extents(h) && is_bare_root()
     }
 
     /// The inode's attribute block.

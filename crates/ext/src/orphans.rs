@@ -6,6 +6,7 @@
 //! * L1. The list in memory is the chain: each inode's deletion time is the number of the one that
 //!   was on the list when it came, and nobody else writes there as long as it is on it.
 //! * L2. An inode leaves the list before it is freed.
+//! * L3. The superblock, in memory and in its block, leads to the inode that came last.
 
 use crate::Ext;
 use format::Ino;
@@ -31,6 +32,15 @@ impl Ext {
         }
     }
 
+    /// L3, after the list has changed.
+    fn check_head(&self) {
+        let list = self.orphans.borrow();
+        let (last, (buf, at)) = (list.last().map_or(0, |o| o.ino.0), &self.sb_buf);
+        let heads =
+            (self.sb.borrow().last_orphan(), Superblock::head_of_orphans(&buf.bytes()[*at..]));
+        assert_eq!(heads, (last, last), "L3: the head of the list of orphans");
+    }
+
     pub(crate) fn is_orphan(&self, ino: Ino) -> bool {
         self.orphans.borrow().iter().any(|o| o.ino == ino)
     }
@@ -52,6 +62,7 @@ impl Ext {
         self.set_head(txn, h.ino);
         self.orphans.borrow_mut().push(h.clone());
         self.check_link(self.orphans.borrow().len() - 1);
+        self.check_head();
     }
 
     /// Takes the inode out of the chain; its neighbour's link is an edit of the same transaction.
@@ -76,6 +87,8 @@ impl Ext {
         if place < self.orphans.borrow().len() {
             self.check_link(place);
         }
+        self.check_head();
+        debug_assert!(!self.is_orphan(h.ino), "L1: inode {} is on the list twice", h.ino);
     }
 
     /// Sets a link of the chain. The inode is another operation's business: where its slot has a

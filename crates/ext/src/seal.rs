@@ -29,6 +29,7 @@ fn put_sum(txn: &mut Txn, buf: &Buf, from: usize, sum: Option<SumAt>) {
     let Some(sum) = sum.filter(|s| !s.is_in(&buf.bytes()[from..])) else { return };
     let own = from + sum.at..from + sum.at + size_of_val(&sum.sum);
     txn.edit_sealed(buf, own, Change::Counts, |b| SumAt { at: 0, ..sum }.put(b));
+    assert!(sum.is_in(&buf.bytes()[from..]), "1: the sum of {buf:?} is not where it is looked for");
 }
 
 /// A block that a transaction has changed, and which of its bytes.

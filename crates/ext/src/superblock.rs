@@ -1,6 +1,10 @@
 //! The superblock's state while the volume is open: not clean from before the first write until
 //! after the last one is durable. Its writes at opening and closing go through no transaction,
 //! because nothing else is in flight then.
+//!
+//! Invariants:
+//! * P1. A superblock that is written can be read: whoever opens the volume finds it sound.
+//! * P2. What is announced is said in the superblock, in memory and in its block.
 
 use crate::Ext;
 use env::sync::Lock;
@@ -56,10 +60,17 @@ pub fn marked_open(found: &Superblock, now: u32) -> Superblock {
 }
 
 impl Ext {
+    /// P1, before it is written.
+    fn check_superblock(&self) {
+        let read = Superblock::decode(&self.sb.borrow().bytes()[..]);
+        assert!(read.is_ok(), "P1: a superblock that nobody could read: {:?}", read.err());
+    }
+
     /// Writes the superblock in memory to its place, and flushes.
     pub(crate) async fn store_superblock(&self) -> Result<(), DiskError> {
         let (buf, at) = &self.sb_buf;
         let at = *at;
+        self.check_superblock();
         {
             let sb = self.sb.borrow();
             buf.modify(|b| b[at..at + SUPERBLOCK_BYTES].copy_from_slice(&sb.bytes()[..]));
@@ -72,6 +83,7 @@ impl Ext {
     /// that snapshots fill has not. It is the last that is written of the block.
     async fn store_superblock_at_once(&self) -> Result<(), DiskError> {
         let (buf, at) = &self.sb_buf;
+        self.check_superblock();
         let mut block = buf.image();
         {
             let sb = self.sb.borrow();
@@ -191,6 +203,10 @@ impl Ext {
             set(sb);
         })
         .await?;
+        let (buf, at) = &self.sb_buf;
+        let there = buf.bytes()[at + FEATURES.start..at + FEATURES.end]
+            == self.sb.borrow().bytes()[FEATURES];
+        assert!(there, "P2: a feature is announced that the superblock's block has not");
         is_said.set(true);
         Ok(())
     }

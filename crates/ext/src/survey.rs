@@ -11,6 +11,7 @@
 //! Invariants:
 //! * S1. Before the survey has ended nothing is allocated, freed or counted, and no transaction
 //!   is under way.
+//! * S2. The volume's own blocks are runs in order, apart from one another, and all of the volume.
 
 use crate::Ext;
 use crate::LoadError;
@@ -133,6 +134,8 @@ impl Ext {
 
     fn learn_all(&self, found: Surveyed) {
         assert!(!self.survey.has_ended(), "S1: what is free was counted before");
+        let (has, all) = (found.groups.counts.len(), self.geo.groups);
+        assert_eq!(has, all as usize, "S1: groups that were counted, and all that there are");
         let (blocks, inodes) = found.groups.sums();
         self.free_blocks.set(blocks * u64::from(self.geo.cluster_blocks));
         self.free_inodes.set(inodes);
@@ -182,9 +185,11 @@ pub(crate) async fn survey(
         scan_descriptors(cache.disk(), geo, each).await?;
     }
     sound?;
-    assert_eq!(counts.len(), geo.groups as usize, "each group has a descriptor");
+    assert_eq!(counts.len(), geo.groups as usize, "S1: groups with a descriptor, and all groups");
     let runs = own.finish()?;
     let count = runs.iter().map(|e| e.len).sum();
+    let end = runs.last().map_or(0, |e| e.start.0 + e.len);
+    assert!(count <= end && end <= geo.blocks, "S2: {count} own blocks up to {end}");
     Ok(Surveyed { groups: Groups::new(counts), own: OwnBlocks { runs, count } })
 }
 
@@ -235,6 +240,8 @@ impl Own {
             follows
         });
         self.all.shrink_to_fit();
+        let apart = self.all.is_sorted_by(|a, b| a.start.0 + a.len < b.start.0);
+        assert!(apart, "S2: runs of the volume's own blocks that meet");
         Ok(self.all)
     }
 }

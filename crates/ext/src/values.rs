@@ -24,6 +24,7 @@
 use crate::Ext;
 use crate::map::RENEWED;
 use crate::plants::VALUE_IN_TWO;
+use cache::Role;
 use format::ext::csum::{self, Sums};
 use format::ext::features::incompat;
 use format::ext::inode::{FLAG_VALUE, InodeMut, InodeRef, Which};
@@ -136,7 +137,9 @@ impl Ext {
         if self.plant.is(VALUE_IN_TWO) {
             self.in_two(txn).await?;
         }
-        let len = value.len() as u32;
+        let said = h.with(|raw| (InodeRef(raw).value(), InodeRef(raw).size()));
+        let (len, ino) = (value.len() as u32, h.ino);
+        assert_eq!(said, ((hash, 1), u64::from(len)), "V1: what inode {ino} says of its value");
         Ok(Elsewhere { ino: h.ino, len, hash: xattr::elsewhere_hash(name, hash) })
     }
 
@@ -147,6 +150,8 @@ impl Ext {
             let mut block = part.to_vec();
             block.resize(self.block_bytes(), 0);
             let buf = self.dir_grow(txn, h, FileBlock(n), &block).await?;
+            let is_plain = matches!(buf.role(), Role::Plain);
+            assert!(is_plain, "V2: block {n} of value {} is marked as {:?}", h.ino, buf.role());
             groups.insert(self.geo.group_of(buf.block()).0);
             if groups.len() > GROUPS_MAX {
                 return Err(FsError::NoSpace);
@@ -176,6 +181,8 @@ impl Ext {
             _ => {
                 let users = if more { users + 1 } else { users - 1 };
                 h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_value(hash, users));
+                let said = h.with(|raw| InodeRef(raw).value());
+                assert_eq!(said, (hash, users), "V1: the users of value {}", h.ino);
                 Ok(())
             }
         }
@@ -213,6 +220,9 @@ impl Ext {
     /// Frees one that is an orphan.
     async fn free_value(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
         assert_eq!(h.with(|raw| InodeRef(raw).links()), 0, "V3: {} has no link", h.ino);
+        // Not in release: the list may be thousands long.
+        let is_listed = || !self.mechanism.atomic() || self.is_orphan(h.ino);
+        debug_assert!(is_listed(), "V3: a crash would not find value {}, which is freed", h.ino);
         self.truncate(txn, h, FileBlock(0)).await?;
         h.edit(txn, Change::Shrink(h.ino), |raw| InodeMut(raw).set_size(0));
         self.orphan_drop(txn, h);

@@ -4,6 +4,7 @@
 //! Invariants:
 //! * X1. A block that we make has one user.
 //! * X2. The inode points at the block it was given, or at none.
+//! * X3. A block with other users is left as it is, but for their number.
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
@@ -18,7 +19,7 @@ use vfs::FsError;
 
 impl Ext {
     pub(crate) async fn attributes(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
-        let b = h.with(|raw| self.xattr_block_of(InodeRef(raw)));
+        let b = self.xattr_block_at(h);
         if b.0 == 0 {
             return Ok(None);
         }
@@ -38,6 +39,11 @@ impl Ext {
         Ok(Some(buf))
     }
 
+    /// Where the inode's attribute block lies; 0: it has none.
+    fn xattr_block_at(&self, h: &InodeHandle) -> BlockNo {
+        h.with(|raw| self.xattr_block_of(InodeRef(raw)))
+    }
+
     /// See [`ufs::store::Attributes::set_xattr_block`].
     pub(crate) async fn set_attributes(
         &self,
@@ -51,6 +57,8 @@ impl Ext {
         let own = old.as_ref().filter(|b| xattr::refcount(&b.bytes()) == 1);
         // No order of writes can protect a block that is changed where it lies.
         if let (Some(own), Some(contents), true) = (own, contents, self.mechanism.atomic()) {
+            let there = self.xattr_block_at(h);
+            assert_eq!(own.block(), there, "X2: the block that changes is inode {}'s", h.ino);
             txn.edit_words(own, 0..self.block_bytes(), Change::Attr(h.ino), |b| {
                 b.copy_from_slice(contents);
             });
@@ -74,6 +82,7 @@ impl Ext {
         if self.share_down(txn, h, &old) {
             return Ok(false);
         }
+        assert_ne!(self.xattr_block_at(h), old_block, "X2: inode {} keeps what is freed", h.ino);
         self.free_blocks(txn, Runs::one(old_block, 1)).await?;
         Ok(true)
     }
@@ -101,8 +110,12 @@ impl Ext {
             let mut i = InodeMut(raw);
             if wide { i.set_xattr_block_wide(new) } else { i.set_xattr_block(new) }
         });
-        let now = ufs::store::Attributes::xattr_pointer(self, h);
-        assert_eq!(now, new, "X2: where the attributes of inode {} are said to be", h.ino);
+        assert_eq!(
+            self.xattr_block_at(h),
+            new,
+            "X2: where the attributes of inode {} are said to be",
+            h.ino
+        );
         let delta = i64::from(new.0 != 0) - i64::from(old.0 != 0);
         if delta != 0 {
             self.count_sectors(txn, h, delta);
@@ -115,10 +128,14 @@ impl Ext {
         if users <= 1 {
             return false;
         }
+        let still = self.xattr_block_at(h) == block.block();
+        assert!(!still, "X3: inode {} has {block:?}, and is counted no more", h.ino);
         self.watch.tell(|c| c.attributes_dropped(h.ino, block.block()));
         txn.edit(block, 4..8, Change::ShareDown(h.ino), |b| {
             b.copy_from_slice(&(users - 1).to_le_bytes());
         });
+        let left = xattr::refcount(&block.bytes());
+        assert!(left > 0 && left + 1 == users, "X3: {left} users are left of {users}");
         true
     }
 }

@@ -306,3 +306,23 @@ fn geometry_of_the_last_group() {
     let sb: Superblock = w.superblock();
     assert_eq!(sb.free_blocks(), 0);
 }
+
+/// A directory that counts too few of its subdirectories is not free when they have gone.
+#[test]
+fn a_directory_without_subdirectories_keeps_its_own_two_links() {
+    let mut w = World::mkfs(&options(40 << 20, 1024, 256, Profile::Ext2));
+    let v = w.open(Mode::Async);
+    let d = w.dir(&v, ROOT, "d");
+    w.dir(&v, d, "a");
+    w.dir(&v, d, "b");
+    w.close(v);
+    w.debugfs(&["set_inode_field /d links_count 2"]);
+    let v = w.open(Mode::Async);
+    for name in ["a", "b"] {
+        let name = name.as_bytes().to_vec();
+        w.call(&v, vfs::Request::Rmdir { dir: d, name }).unwrap();
+    }
+    assert_eq!(w.attr(&v, d).nlink, 2);
+    w.file(&v, d, "c");
+    w.close_and_judge(v, "the last subdirectory has gone");
+}

@@ -4,7 +4,10 @@
 
 use crate::common::{ROOT, Vol, World, pattern};
 use env::{Nanos, Rope};
+use format::GroupNo;
 use format::ext::features::{compat, ro_compat};
+use format::ext::geometry::INODE_UNINIT;
+use format::ext::{Geometry, GroupDesc};
 use mechanisms::Mode;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -154,4 +157,31 @@ fn the_sign_of_hashes_is_settled_at_opening() {
         w.close_and_judge(v, "with a sign");
         assert_eq!(w.superblock().flags(), after);
     }
+}
+
+/// Of a group without a bitmap of inodes no part of the table is valid, whatever its descriptor
+/// says of that.
+#[test]
+fn a_table_of_a_group_without_a_bitmap_is_zeroed() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"];
+    let mut w = World::mke2fs(64 << 20, &args);
+    let geo = Geometry::of(&w.superblock());
+    let mut commands = Vec::new();
+    for g in (0..geo.groups).map(GroupNo) {
+        let desc = GroupDesc::decode(&w.bytes(geo.desc_at(g), geo.desc_bytes));
+        if desc.has(INODE_UNINIT) {
+            let garbage = vec![0xa5; 1024 * geo.inode_table_blocks() as usize];
+            w.sim.disk.write(desc.inode_table * 1024, &garbage);
+            commands.push(format!("set_bg {g} itable_unused 0"));
+            commands.push(format!("set_bg {g} checksum calc"));
+        }
+    }
+    assert!(!commands.is_empty());
+    w.debugfs(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    let v = w.open(Mode::Async);
+    for n in 0..30 {
+        let d = w.dir(&v, ROOT, &format!("d{n}"));
+        w.file(&v, d, "f");
+    }
+    w.close_and_judge(v, "groups with their first inodes");
 }

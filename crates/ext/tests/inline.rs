@@ -270,3 +270,29 @@ fn what_is_written_e2fsck_and_debugfs_accept() {
         w.close_and_judge(v, &format!("{kind:?}: all gone"));
     }
 }
+
+/// What has no room in its inode any more, and can have no block because no bitmap can be believed,
+/// stays where it is.
+#[test]
+fn contents_stay_in_their_inode_where_bitmaps_are_damaged() {
+    let mut w = World::mke2fs(32 << 20, &["-t", "ext4", "-b", "1024", "-O", "inline_data"]);
+    let v = w.open(Mode::Async);
+    let (dir, f) = (w.dir(&v, ROOT, "d"), w.file(&v, ROOT, "f"));
+    w.file(&v, dir, "first");
+    w.write(&v, f, 0, &pattern(1, 100)).unwrap();
+    w.close(v);
+    let geo = Geometry::of(&w.superblock());
+    for g in (0..geo.groups).map(format::GroupNo) {
+        let desc = GroupDesc::decode(&w.bytes(geo.desc_at(g), geo.desc_bytes));
+        w.sim.disk.write(desc.block_bitmap * 1024, &[0; 1024]);
+    }
+    let v = w.open(Mode::Async);
+    assert_eq!(w.write(&v, f, 100, &pattern(2, 500)), Err(FsError::Corrupt));
+    assert_eq!(w.read(&v, f, 0, 1000).unwrap(), pattern(1, 100));
+    drop(v);
+    let v = w.open(Mode::Async);
+    let name = |n: u32| format!("{n}{}", "x".repeat(40)).into_bytes();
+    let linked = (0..9).map(|n| w.call(&v, Request::Link { ino: f, dir, name: name(n) }));
+    assert_eq!(linked.filter_map(Result::err).next(), Some(FsError::Corrupt));
+    assert!(names(&mut w, &v, dir).contains(&"first".to_owned()));
+}

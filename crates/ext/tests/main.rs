@@ -4,6 +4,7 @@
 
 mod blocks;
 mod common;
+mod credits;
 mod damage;
 mod ext4;
 mod features;
@@ -17,6 +18,7 @@ mod lists;
 mod open_waits;
 mod policy;
 mod renames;
+mod trees;
 mod trim;
 mod uncut;
 mod values;

@@ -74,13 +74,14 @@ impl<S: Store> Ufs<S> {
     }
 
     /// A directory has one subdirectory more or less: its links follow, unless it has so many that
-    /// they are not counted; then it has one link.
+    /// they are not counted; then it has one link. One that counts too few, as a damaged one may,
+    /// keeps the two that it has of its own: without links it would be free.
     pub(crate) fn count_subdir(&self, txn: &mut S::Txn, dir: &Inode, by: i64, change: Change) {
         assert!(dir.lock.is_busy(), "U1: subdirectories of {} are counted, not locked", dir.ino());
         let (now, limits) = (i64::from(dir.links()), self.store.limits());
         let too_many = self.may_uncount(dir) && now + by > i64::from(limits.links_max);
         let uncounted = too_many || limits.uncounted_dirs && now == 1;
-        let to = if uncounted { 1 } else { (now + by).max(0) };
+        let to = if uncounted { 1 } else { (now + by).max(now.min(2)) };
         self.set_links(txn, &dir.h, to as u32, change);
     }
 

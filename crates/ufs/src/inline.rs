@@ -39,7 +39,10 @@ impl<S: Store> Ufs<S> {
 
     fn put_inline(&self, txn: &mut S::Txn, h: &InodeHandle, change: Change, contents: &[u8]) {
         let stored = h.edit(txn, change, |raw| inline::store(raw, contents));
-        assert!(stored, "{} bytes in inode {}, which had room for them", contents.len(), h.ino);
+        assert!(stored, "U10: {} bytes in inode {}, with room for them", contents.len(), h.ino);
+        let back = h.with(inline::contents).ok().flatten().unwrap_or_default();
+        let same = back.get(..contents.len()) == Some(contents);
+        assert!(same, "U10: contents of inode {} read back", h.ino);
     }
 
     /// A file's contents as far as they reach; None: they do not lie in the inode, nor can they
@@ -69,7 +72,7 @@ impl<S: Store> Ufs<S> {
         let size = end.max(h.with(|raw| InodeRef(raw).size()));
         if size > h.with(inline::room) as u64 {
             self.store.move_out(txn, h).await?;
-            assert!(!h.with(|raw| InodeRef(raw).is_inline()), "inode {} moved out", h.ino);
+            assert!(!h.with(|raw| InodeRef(raw).is_inline()), "U9: inode {} moved out", h.ino);
             return Ok(false);
         }
         bytes.resize(size as usize, 0);
@@ -162,6 +165,8 @@ impl<S: Store> Ufs<S> {
         dir.h.edit(&mut txn, Change::GrowDir(dir.ino()), |raw| {
             InodeMut(raw).set_size(longer.len() as u64);
         });
+        let fits = inline::has_slack(&longer, name_len).is_ok_and(|fits| fits);
+        assert!(fits, "U4: directory {} has no room for a name", dir.ino());
         *dir.dir.borrow_mut() = None;
         self.store.end(txn).await.map(drop)
     }
@@ -177,7 +182,7 @@ impl<S: Store> Ufs<S> {
         let Some(mut bytes) = self.inline_bytes(&dir.h)? else { return Ok(false) };
         f(&mut bytes).map_err(|e| self.inline_damage(dir.ino(), &e))?;
         let whole = inline::check_dir(&bytes).is_ok();
-        assert!(whole, "a change of directory {} leaves its chains whole", dir.ino());
+        assert!(whole, "U4: a change of directory {} leaves its chains whole", dir.ino());
         self.put_inline(txn, &dir.h, change, &bytes);
         *dir.dir.borrow_mut() = None; // an index in memory is made anew, of few names
         Ok(true)

@@ -17,6 +17,10 @@
 //!   the end.
 //! * U10. What was stored of attributes is what was to be stored.
 //! * U11. A stamp of names is one that was given out.
+//! * U12. An index by hash reads back as it was laid out, and a way through it has a step a level.
+//! * U13. A listing goes on: each cookie is greater than the one before it.
+//! * U14. Nobody gets a permission that was not asked for.
+//! * U15. Contents and sizes change under the lock of their inode.
 
 mod attr;
 mod dir;

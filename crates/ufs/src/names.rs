@@ -31,6 +31,8 @@ impl NewNames {
         let mut all = self.dirs.borrow_mut();
         let dirs = all.entry(ino.0).or_default();
         dirs.retain(|d| d.0 != dir.0);
+        let newest = dirs.iter().all(|d| d.1 < stamp);
+        assert!(newest, "U11: a name of {ino} is noted before one that was noted");
         dirs.push((dir.0, stamp));
     }
 

@@ -122,6 +122,7 @@ impl Table {
     pub(crate) fn release(&self, ino: Ino, n: u64) -> bool {
         let mut holds = self.holds.borrow_mut();
         let Some(count) = holds.get_mut(&ino.0) else { return true };
+        assert!(*count > 0, "U3: inode {ino} is held by nobody, and counts as held");
         *count = count.saturating_sub(n);
         let none = *count == 0;
         if none {
@@ -137,6 +138,8 @@ impl Table {
     pub(crate) fn doom(&self, inode: &Rc<Inode>) {
         let ino = inode.ino();
         assert!(self.is_current(inode), "U3: inode {ino} loses its last name, and is another's");
+        let alone = inode.lock.is_busy() || inode.unnamed.get();
+        assert!(alone, "U1: inode {ino} loses its last name, and is not locked");
         inode.unlinked_open.set(true);
         self.unlinked_open.borrow_mut().insert(inode.ino().0, inode.clone());
     }

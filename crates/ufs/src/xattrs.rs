@@ -144,6 +144,7 @@ impl<S: Store> Ufs<S> {
     ) -> Result<bool, FsError> {
         let space = h.with(|raw| InodeRef(raw).xattr_space().len());
         let (sorted, n) = self.arranged(h, list);
+        assert_eq!(sorted.len(), list.len(), "U10: attributes of {}, once arranged", h.ino);
         let (inside, outside) = sorted.split_at(n);
         assert!(
             !outside.iter().any(inline::is_data),
@@ -211,6 +212,8 @@ impl<S: Store> Ufs<S> {
         for at in OWNER_BYTES {
             h.edit_all(txn, at.clone(), change, |b| b.copy_from_slice(&slot[at]));
         }
+        let set = Self::has_owner(h, mode, (uid, gid));
+        assert!(set, "U14: mode and owner of inode {} are others than were set", h.ino);
     }
 
     /// Has the inode this owner and mode already, as far as they are given? Who unpacks an archive
@@ -300,6 +303,8 @@ impl<S: Store> Ufs<S> {
             e.perm &= (mode >> 3 & 7) as u16;
         }
         let bits = mode_of_list(&access, (mode & 0o7777) as u16);
+        let more = u32::from(bits) & !mode & 0o777;
+        assert_eq!(more, 0, "U14: {bits:o} is given where {mode:o} was asked for");
         let mut lists = Vec::new();
         if access.len() > 3 {
             let value = acl::to_disk(&access);
@@ -340,6 +345,10 @@ impl<S: Store> Ufs<S> {
         let from = self.store.xattr_pointer(&inode.h);
         if let Some(mut list) = self.acl(&inode.h, ACL_ACCESS).await? {
             list_of_mode(&mut list, mode);
+            let has = |t| list.iter().any(|e| e.tag == t);
+            let is_whole = has(tag::USER_OBJ) && has(tag::GROUP_OBJ) && has(tag::OTHER);
+            let follows = !is_whole || mode_of_list(&list, mode as u16) == mode as u16;
+            assert!(follows, "U14: the list of {} says other than {mode:o}", inode.ino());
             let mut all = self.attributes(&inode.h).await?;
             for a in all.iter_mut().filter(|a| a.index == ACL_ACCESS) {
                 (a.value, a.elsewhere) = (acl::to_disk(&list), None);

@@ -59,7 +59,9 @@ impl Ext {
         goal: Goal,
     ) -> Result<Extent, FsError> {
         let may_have = self.free_blocks.get();
-        self.alloc_in(txn, goal, may_have.min(1), self.geo.groups).await
+        let e = self.alloc_in(txn, goal, may_have.min(1), self.geo.groups).await?;
+        assert_eq!(e.len, 1, "A2: a node of a tree is one block");
+        Ok(e)
     }
 
     /// So many free blocks there are for what is no node: with root's, or without.
@@ -84,7 +86,7 @@ impl Ext {
     ) -> Result<Extent, FsError> {
         let want = want.min(self.available(txn.reserve));
         let e = self.alloc_in(txn, goal, want, self.geo.groups_of_pointers()).await?;
-        assert!(e.start.0 + e.len <= 1 << 32, "{e:?} are more than pointers can name");
+        assert!(e.start.0 + e.len <= 1 << 32, "A2: {e:?} are more than pointers can name");
         Ok(e)
     }
 
@@ -99,6 +101,12 @@ impl Ext {
         if want == 0 {
             return Err(FsError::NoSpace);
         }
+        let is_place = match goal {
+            Goal::At(b) => self.geo.has_block(b),
+            Goal::In(g) => g.0 < self.geo.groups,
+        };
+        assert!(is_place, "A5: blocks are wanted at {goal:?}, where there are none");
+        assert!(groups <= self.geo.groups, "A5: {groups} groups are to be searched");
         let want = want as usize;
         let mut hunt = Hunt { goal, want, groups, held: false };
         let mut pause = None;
@@ -187,6 +195,8 @@ impl Ext {
         }
         self.learn(g, |k| k.learn(ask, seen));
         let Some((bit, len)) = seen.run else { return Ok(None) };
+        let is_long = exact && bit == from || len >= least;
+        assert!(is_long, "A2: {len} blocks were found, and {least} are the least");
         let inside = from <= bit && bit + len <= end && (1..=hunt.want).contains(&len);
         assert!(inside, "A2: bits {bit} and {len} more were found in {from} to {end}");
         let extent = Extent { start: start.plus(bit as u64), len: len as u64 };
@@ -265,6 +275,10 @@ impl Ext {
             let at = format!("group {g}'s block bitmap");
             return Err(self.damage(&FormatError::corrupt(what, at)));
         }
+        let inside =
+            self.geo.group_of(e.start) == g && bit + len <= self.geo.group_blocks(g) as usize;
+        assert!(inside, "A3: {e:?} are given back to group {g}, where they do not lie");
+        assert!(!self.trimming.meets(e), "T2: {e:?} are freed, and are discarded as free");
         let bytes = bit / 8..(bit + len).div_ceil(8);
         let base = bytes.start * 8;
         let change = if self.is_untold(e) { Change::Counts } else { Change::FreeBlocks(e) };

@@ -60,15 +60,18 @@ impl Ext {
         let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
         let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
         assert!(ino.0 >= self.geo.first_ino, "A1: inode {ino} is one of the volume's own");
+        let is_first = lazy && map.desc.get().has(INODE_UNINIT);
         self.make_map(txn, &map, INODE_UNINIT);
         if let Some(blocks) = blocks {
             self.make_map(txn, &blocks, BLOCK_UNINIT);
-            self.reach_slot(txn, &map.desc, bit as u32);
+            self.reach_slot(txn, &map.desc, (bit as u32, is_first));
         }
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::AllocInode(ino), |m| {
             assert!(!bitmap::is_set(m, bit % 8), "A1: an inode is allocated twice");
             bitmap::set(m, bit % 8);
         });
+        let own = (self.geo.group_of_ino(ino), self.geo.bit_of_ino(ino));
+        assert_eq!(own, (g, bit), "A1: inode {ino} is taken, and another's bit is set");
         self.watch.tell(|c| c.inode_taken(ino, kind == Kind::Dir));
         self.count(txn, (g, &map.desc), 0, -1, i64::from(kind == Kind::Dir));
         Ok(Some(ino))
@@ -106,10 +109,12 @@ impl Ext {
     }
 
     /// Before an inode is used that never was: the table's blocks up to its own may hold anything,
-    /// and are zeroed. The group's descriptor says up to where the table is valid.
-    fn reach_slot(&self, txn: &mut Txn, desc: &Desc, bit: u32) {
+    /// and are zeroed. The group's descriptor says up to where the table is valid; of a group
+    /// without a bitmap none of it is, whatever that says.
+    fn reach_slot(&self, txn: &mut Txn, desc: &Desc, (bit, is_first): (u32, bool)) {
         let mut d = desc.get();
-        let used = self.geo.inodes_per_group - d.unused_inodes.min(self.geo.inodes_per_group);
+        let unused = if is_first { u32::MAX } else { d.unused_inodes };
+        let used = self.geo.inodes_per_group - unused.min(self.geo.inodes_per_group);
         if bit < used {
             return;
         }
@@ -182,11 +187,15 @@ impl Ext {
         let now = self.env.wall().secs() as u32;
         let before = h.with(|raw| InodeRef(raw).links());
         txn.intend(|| Intent::Links { ino, before, is_dir: was_dir });
+        let has_map = h.with(|raw| InodeRef(raw).is_file() || InodeRef(raw).is_dir());
+        let is_bare = !has_map || self.maps_nothing(h);
+        assert!(is_bare, "A4: inode {ino} is freed, and its map leads somewhere");
         // Its count may have gone to zero before: in the operation that took its last name.
         h.edit_all(txn, FREED, Change::FreeInode(ino), |fields| free(fields, now));
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::FreeInodeBit(ino), |m| {
             bitmap::clear(m, bit % 8);
         });
+        assert!(!h.with(in_use), "A4: inode {ino} is free, and its slot says that it is used");
         self.learn(g, |group| group.first_free_ino = group.first_free_ino.min(bit));
         self.watch.tell(|c| c.inode_freed(ino));
         self.count(txn, (g, &map.desc), 0, 1, -i64::from(was_dir));

@@ -6,6 +6,8 @@
 //! * A1. What is given away was free, and is none of the volume's own blocks and inodes.
 //! * A2. A run lies in one group, and is no longer than what was asked for.
 //! * A3. What is given up is given back: block for block, in whatever order.
+//! * A4. An inode that is freed has nothing any more.
+//! * A5. A goal is a place of the volume.
 
 mod blocks;
 mod inodes;

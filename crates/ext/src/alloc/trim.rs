@@ -196,7 +196,8 @@ impl Ext {
         assert!(bits.start <= bit && end <= bits.end, "T1: {bit} to {end} was not asked for");
         let e = extent(bit, len);
         assert!(!self.meets_system(e.start, e.len), "T1: {e:?} are the volume's own blocks");
-        self.trimming.run.set(Some(e));
+        let other = self.trimming.run.replace(Some(e));
+        assert!(other.is_none(), "T2: {e:?} and {other:?} are kept at one time");
         let kept = Kept(&self.trimming);
         let done = self.discard(e).await;
         drop(kept);

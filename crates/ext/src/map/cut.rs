@@ -123,6 +123,12 @@ impl Ext {
                 break;
             }
         }
+        if done {
+            let stays = |i: &usize| first_of(*i, self.per_block()) < from;
+            let left =
+                (0..POINTERS).find(|i| !stays(i) && self.inode_leaf(h, *i).pointer(0).0 != 0);
+            assert_eq!(left, None, "M5: a pointer of inode {} that a cut at {from} leaves", h.ino);
+        }
         let some = cut.freed.blocks() > 0;
         assert!(
             done || some,

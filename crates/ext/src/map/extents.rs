@@ -56,6 +56,7 @@ fn look(node: &[u8], at: u64, bound: u64) -> Result<Step, String> {
         return Ok(hole);
     }
     let skip = (at - u64::from(m.first)) as u32;
+    assert!(skip < m.len, "M6: nothing is left of {m:?} at {at}");
     m.first += skip;
     m.len -= skip;
     m.start = m.start.plus(u64::from(skip));

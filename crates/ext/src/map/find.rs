@@ -11,13 +11,15 @@ use vfs::FsError;
 
 /// What lies there as a reader sees it: unwritten blocks are a hole.
 fn as_run(spot: Spot, max: u64) -> Run {
-    match spot {
+    let run = match spot {
         Spot::Hole(len) => Run { start: None, len: len.clamp(1, max) },
         Spot::Mapped(m) => {
             let start = (!m.unwritten).then_some(m.start);
             Run { start, len: u64::from(m.len).min(max) }
         }
-    }
+    };
+    assert!((1..=max).contains(&run.len), "M6: {run:?}, where {max} were asked for");
+    run
 }
 
 impl Ext {
@@ -39,7 +41,9 @@ impl Ext {
             return Ok(as_run(self.spot(h, at).await?, max));
         }
         let walk = self.walk(h, at).await?;
-        self.run_of(h.ino, &walk, max)
+        let run = self.run_of(h.ino, &walk, max)?;
+        assert!((1..=max).contains(&run.len), "M6: {run:?} at {at}, where {max} were asked for");
+        Ok(run)
     }
 
     /// As [`Ext::find`], if nothing has to be read.

@@ -44,6 +44,7 @@ impl Ext {
         let most = u64::from(if unwritten { UNWRITTEN_MAX } else { LEN_MAX });
         let want = self.want_here(at, len).min(most);
         let e = self.alloc_blocks(txn, self.goal_in_tree(h, at), want).await?;
+        assert!(e.len <= most, "E4: {e:?} are more than one extent of inode {}", h.ino);
         let m = Mapped { first: at.0 as u32, len: e.len as u32, start: e.start, unwritten };
         if let Err(why) = self.tree_put(txn, h, m).await {
             self.free_blocks(txn, Runs::one(e.start, e.len)).await?;
@@ -111,6 +112,7 @@ impl Ext {
             }
             Spot::Hole(len) => self.map_hole(txn, h, at, (len.min(left), false)).await?,
         };
+        assert!((1..=left).contains(&fresh.len), "M3: {fresh:?} for {left} of inode {}", h.ino);
         let new = |i| self.cache.get_new(fresh.start.plus(i), BufKind::Data, h.ino);
         bufs.extend((0..fresh.len).map(new));
         Ok(true)
@@ -129,6 +131,7 @@ impl Ext {
             Spot::Mapped(m) => Ok(u64::from(m.len).min(count)),
             Spot::Hole(len) => {
                 let e = self.map_hole(txn, h, at, (len.min(count), true)).await?;
+                assert!((1..=count).contains(&e.len), "M3: {e:?} ahead for {count} blocks");
                 Ok(e.len)
             }
         }

@@ -126,6 +126,8 @@ impl Ext {
             let buf = self.indirect(h.ino, next).await?;
             leaf = self.block_leaf(buf, index, path.depth - 1 - level);
         }
+        let is_last = leaf.leads_to == LeadsTo::Contents;
+        assert!(is_last, "M4: the walk to {at} of inode {} ends too early", h.ino);
         Ok(Walk::Leaf(leaf))
     }
 
@@ -177,6 +179,8 @@ impl Ext {
             let bad = (1..len).map(|i| first.plus(i)).find(|b| self.meets_system(*b, 1));
             self.check_pointer(ino, bad.unwrap_or(first), "a block")?;
         }
+        let is_run = (1..=max).contains(&len) && self.geo.group_of(first.plus(len - 1)) == g;
+        assert!(is_run, "M6: {len} blocks from {first} on, of {max}, of inode {ino}");
         Ok(Run { start: Some(first), len })
     }
 }

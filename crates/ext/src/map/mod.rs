@@ -6,12 +6,14 @@ mod extents;
 mod find;
 mod grow;
 mod indirect;
+mod list;
 mod punch;
 mod shift;
+mod shrink;
 mod tree;
 mod write;
 
 pub(crate) use cut::RENEWED;
-pub(crate) use extents::Below;
+pub(crate) use extents::{Below, Spot};
 pub(crate) use indirect::{Leaf, Walk};
 pub(crate) use write::data_error;

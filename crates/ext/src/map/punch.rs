@@ -6,6 +6,7 @@ use super::extents::Spot;
 use super::indirect::Walk;
 use crate::Ext;
 use crate::alloc::Runs;
+use format::ext::Geometry;
 use format::{BlockNo, Extent, FileBlock, GroupNo};
 use integrity::{Credits, Txn};
 use std::collections::BTreeSet;
@@ -31,12 +32,21 @@ struct Edits {
 }
 
 impl Edits {
-    fn add(&mut self, leaf: BlockNo, run: Extent, (group, descriptors): (GroupNo, u32)) {
+    /// A run goes that `leaf` maps; `node`: that is a node of a tree, which goes with its last.
+    fn add(&mut self, geo: &Geometry, leaf: BlockNo, run: Extent, node: bool) {
         if self.leaf.replace(leaf) != Some(leaf) {
             self.leaves += 1;
+            if node {
+                self.free(geo, Extent { start: leaf, len: 1 });
+            }
         }
+        self.free(geo, run);
+    }
+
+    fn free(&mut self, geo: &Geometry, run: Extent) {
+        let group = geo.group_of(run.start);
         self.groups.insert(group);
-        self.descriptors.insert(descriptors);
+        self.descriptors.insert(geo.desc_block_of(group));
         self.blocks += run.len;
         self.runs += 1;
     }
@@ -66,15 +76,14 @@ impl Ext {
         while self.mechanism.atomic() && at < range.end {
             let (len, mapped) = self.to_punch(h, at, range.end.0 - at.0).await?;
             if let Some((leaf, start)) = mapped {
-                let group = self.geo.group_of(start);
-                let places = (group, self.geo.desc_block_of(group));
                 let freed = Extent { start, len };
                 let need = edits.credits(beside);
-                edits.add(leaf, freed, places);
+                let is_node = self.has_extents(h) && leaf != h.buf.block();
+                edits.add(&self.geo, leaf, freed, is_node);
                 if need != beside && !self.has_room_for(&edits.credits(beside)) {
                     steps.push(PunchStep { to: at, need });
                     edits = Edits::default();
-                    edits.add(leaf, freed, places);
+                    edits.add(&self.geo, leaf, freed, is_node);
                 }
             }
             at = at.plus(len);

@@ -11,11 +11,12 @@
 
 use super::cut::RENEWED;
 use super::extents::Spot;
-use super::tree::{List, blocks_of, joined};
+use super::list::{List, blocks_of, joined};
+use super::tree::is_between;
 use crate::Ext;
 use crate::plants::SHIFTED_IN_TWO;
-use format::FileBlock;
 use format::ext::extents::{BLOCKS_MAX, Mapped};
+use format::{FileBlock, FormatError};
 use integrity::Txn;
 use ufs::InodeHandle;
 use ufs::store::Transactions;
@@ -141,7 +142,12 @@ impl Ext {
         let mut way = self.way_to(h, within).await?;
         let list = way.last().expect("the root is there").list();
         let (Some(first), Some(last)) = (list.first(), list.last()) else {
-            return Ok((0, BLOCKS_MAX));
+            if way.len() == 1 {
+                return Ok((0, BLOCKS_MAX));
+            }
+            // What comes before it would stay where it is.
+            let e = FormatError::corrupt("a leaf without extents", format!("inode {}", h.ino));
+            return Err(self.damage(&e));
         };
         if u64::from(first.first) > within {
             return Ok((0, BLOCKS_MAX));
@@ -152,6 +158,9 @@ impl Ext {
         let (had, has) = (blocks_of(&list), blocks_of(&new));
         assert_eq!(had, has, "H2: blocks of a leaf of inode {}, before and after", h.ino);
         let span = (u64::from(first.first), last.end());
+        if !is_between(&way, &new) {
+            return Err(self.changed_meanwhile(h, FileBlock(within)));
+        }
         self.put_leaf(txn, h, &mut way, &new, &mut Default::default());
         Ok(span)
     }

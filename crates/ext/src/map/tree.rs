@@ -1,6 +1,6 @@
-//! Changing an extent tree. A leaf's extents are taken as a list, the list is changed
-//! ([`replaced`]), and what comes of it is put back; where it does not fit, room is made first, by
-//! splitting a node or by a further level, one step at a time.
+//! Changing an extent tree. A leaf's extents are taken as a list, the list is changed (list.rs),
+//! and what comes of it is put back; where it does not fit, room is made first, by splitting a node
+//! or by a further level, one step at a time.
 //!
 //! Invariants:
 //! * E1. Between any two steps the tree is whole, its entries in order: a crash, or an error for
@@ -9,9 +9,11 @@
 //! * E3. No node but the root is empty, none has more entries than room.
 //! * E4. What is mapped can be named, and is none of the volume's own blocks.
 //! * E5. What a leaf maps no longer is given up, block for block.
+//! * E6. What is mapped is found again, and a leaf has so many blocks more, or as many as before.
+//! * E7. A leaf maps nothing that belongs under its neighbours.
 
-use super::cut::RENEWED;
-use super::extents::Below;
+use super::extents::{Below, Spot};
+use super::list::{List, blocks_in, blocks_of, replaced};
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::plants::{REUSED_EARLY, SPLIT_IN_TWO};
@@ -23,19 +25,13 @@ use integrity::{Change, InitKind, LeadsTo, PointerAt, Txn};
 use smallvec::SmallVec;
 use std::ops::Range;
 use ufs::InodeHandle;
-use ufs::store::Transactions;
 use vfs::FsError;
 
-/// Runs, and blocks, that one transaction gives up, where transactions are bounded.
-const RUNS: usize = 12;
-const BLOCKS: u64 = 1 << 16;
 /// Entries that a change of one range adds at most.
-const MORE: usize = 2;
+pub(super) const MORE: usize = 2;
 /// Bytes of the root, in the inode.
 const ROOT_BYTES: usize = 60;
 
-/// A leaf's extents; those of most files lie in the inode, and need no memory of their own.
-pub(super) type List = SmallVec<[Mapped; 6]>;
 /// The nodes from the root to a leaf.
 pub(super) type Way = SmallVec<[Node; 1]>;
 
@@ -56,51 +52,16 @@ impl Node {
     pub(super) fn list(&self) -> List {
         self.with(|n| (0..self.head.entries).map(|i| extents::mapped(n, i)).collect())
     }
+    /// Entries that it has room for.
+    pub(super) fn max(&self) -> usize {
+        self.head.max
+    }
     fn is_root(&self) -> bool {
         self.bytes.start != 0
     }
     fn is_full(&self) -> bool {
         self.head.entries == self.head.max
     }
-}
-
-/// May the second extent be joined to the first?
-fn joins(a: &Mapped, b: &Mapped) -> bool {
-    a.unwritten == b.unwritten
-        && a.end() == u64::from(b.first)
-        && a.start.plus(u64::from(a.len)) == b.start
-        && a.len + b.len <= a.len_max()
-}
-
-/// A list of extents of which `range` is taken out and `new`, which lies in it, put in its place;
-/// neighbours are joined.
-fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> List {
-    let mut all = List::with_capacity(list.len() + 2);
-    for m in list {
-        let (first, end) = (u64::from(m.first), m.end());
-        if first < range.start {
-            let len = (end.min(range.start) - first) as u32;
-            all.push(Mapped { len, ..*m });
-        }
-        if end > range.end {
-            let skip = range.end.saturating_sub(first);
-            let (first, start) = (m.first + skip as u32, m.start.plus(skip));
-            all.push(Mapped { first, len: m.len - skip as u32, start, ..*m });
-        }
-    }
-    all.extend(new);
-    all.sort_unstable_by_key(|m| m.first);
-    joined(all)
-}
-
-/// A list in order, with neighbours joined that can be.
-pub(super) fn joined(mut all: List) -> List {
-    all.dedup_by(|b, a| {
-        let joined = joins(a, b);
-        a.len += if joined { b.len } else { 0 };
-        joined
-    });
-    all
 }
 
 /// Does each node on the way begin where the one above it says?
@@ -114,20 +75,15 @@ fn check_keys(h: &InodeHandle, way: &[Node]) {
     }
 }
 
-/// How many blocks the list maps.
-pub(super) fn blocks_of(list: &[Mapped]) -> u64 {
-    list.iter().map(|m| u64::from(m.len)).sum()
-}
-
-/// What of the list lies in the range, as disk blocks.
-fn blocks_in(list: &[Mapped], range: &Range<u64>) -> Vec<Extent> {
-    let inside = |m: &Mapped| {
-        let first = u64::from(m.first).max(range.start);
-        let end = m.end().min(range.end);
-        let start = m.start.plus(first.saturating_sub(u64::from(m.first)));
-        (first < end).then(|| Extent { start, len: end - first })
-    };
-    list.iter().filter_map(inside).collect()
+/// Does what the way's leaf is to map lie between its neighbours, as the nodes above it have them?
+/// (The first leaf of all may come to begin earlier.)
+pub(super) fn is_between(way: &[Node], list: &[Mapped]) -> bool {
+    let (Some(first), Some(last)) = (list.first(), list.last()) else { return true };
+    way[..way.len() - 1].iter().all(|above| {
+        let key = |i| u64::from(above.with(|n| extents::first_of(n, i)));
+        let behind = above.at == 0 || key(above.at - 1) < u64::from(first.first);
+        behind && (above.at + 1 == above.head.entries || last.end() <= key(above.at + 1))
+    })
 }
 
 impl Ext {
@@ -242,6 +198,7 @@ impl Ext {
         };
         let child = self.new_node(txn, h, near, depth, fill).await?;
         let first = extents::first_of(&old, 0);
+        assert!(entries > 0, "E3: a node of inode {} would begin nowhere", h.ino);
         root.head.depth += 1;
         self.put_node(txn, h, root, 1, |n| {
             n[ENTRY..].fill(0);
@@ -269,18 +226,28 @@ impl Ext {
         let moved = node.with(|n| n[from].to_vec());
         let near = node.buf.block().plus(1);
         let depth = node.head.depth;
+        let below = depth + 1 == parent.head.depth;
+        assert!(
+            below,
+            "E1: node {} of inode {} is split, of another depth",
+            node.buf.block(),
+            h.ino
+        );
         let count = entries - keep;
         let fill = |n: &mut [u8]| {
             n[ENTRY..ENTRY + moved.len()].copy_from_slice(&moved);
             count
         };
-        let right = self.new_node(txn, h, near, depth, fill).await?;
         let first = node.with(|n| extents::first_of(n, keep));
+        let (i, n) = (parent.at + 1, parent.head.entries);
+        let key = |i| parent.with(|b| extents::first_of(b, i));
+        let in_order = key(i - 1) < first && (i == n || first < key(i));
+        assert!(in_order, "E1: half of a node of inode {} goes where it is not found", h.ino);
+        let right = self.new_node(txn, h, near, depth, fill).await?;
         self.put_node(txn, h, node, keep, |_| ());
         if self.plant.is(SPLIT_IN_TWO) {
             self.in_two(txn).await?;
         }
-        let (i, n) = (parent.at + 1, parent.head.entries);
         self.put_node(txn, h, parent, n + 1, |b| {
             b.copy_within(ENTRY + ENTRY * i..ENTRY + ENTRY * n, ENTRY + ENTRY * (i + 1));
             extents::set_index(b, i, first, right);
@@ -339,7 +306,9 @@ impl Ext {
         if list.is_empty() && last > 0 {
             return self.drop_node(txn, h, way, freed);
         }
+        assert!(is_between(way, list), "E7: {list:?} of inode {} in another's place", h.ino);
         let leaf = &mut way[last];
+        assert_eq!(leaf.head.depth, 0, "E1: extents of inode {} in an index", h.ino);
         let had = leaf.head.entries;
         // A leaf that somebody else has left empty begins nowhere.
         let before = (had > 0).then(|| leaf.with(|n| extents::first_of(n, 0)));
@@ -359,6 +328,7 @@ impl Ext {
         for node in above.iter_mut().rev() {
             let (i, n) = (node.at, node.head.entries);
             let child = node.with(|b| extents::child(b, i));
+            assert!(node.head.depth > 0, "E2: a key of inode {} in a leaf", h.ino);
             self.put_node(txn, h, node, n, |b| extents::set_index(b, i, first, child));
             if i > 0 {
                 break;
@@ -373,8 +343,11 @@ impl Ext {
             if self.plant.is(REUSED_EARLY) {
                 self.untold.borrow_mut().push(way[l].buf.block());
             }
+            let going = way[l].buf.block();
             let parent = &mut way[l - 1];
             let (i, n) = (parent.at, parent.head.entries);
+            let leads_there = parent.with(|b| extents::child(b, i)) == going;
+            assert!(leads_there, "E5: {going} of inode {} goes, and another is left", h.ino);
             if n == 1 && parent.is_root() {
                 parent.head.depth = 0;
                 return self.put_node(txn, h, parent, 0, |b| b[ENTRY..].fill(0));
@@ -414,148 +387,23 @@ impl Ext {
             let leaf = way.last().expect("the root is there");
             list = replaced(&leaf.list(), &range, Some(m));
         }
+        let leaf = way.last().expect("the root is there").list();
+        let took: u64 = blocks_in(&leaf, &range).iter().map(|e| e.len).sum();
+        if took != 0 && took != u64::from(m.len) || !is_between(&way, &list) {
+            return Err(self.changed_meanwhile(h, FileBlock(range.start)));
+        }
+        let (had, has) = (blocks_of(&leaf) - took, blocks_of(&list));
+        assert_eq!(had + u64::from(m.len), has, "E6: blocks of a leaf of inode {}", h.ino);
         self.put_leaf(txn, h, &mut way, &list, &mut Runs::default());
+        // Not in release: each node on the way is looked at once more.
+        let found = || self.spot_cached(h, FileBlock(range.start));
+        let is_there = |s: &Spot| matches!(s, Spot::Mapped(f) if f.start == m.start);
+        debug_assert!(found().is_none_or(|s| is_there(&s)), "E6: {m:?} is not found");
         Ok(())
-    }
-
-    /// Unmaps what one leaf has of `range`, into `freed`, and the leaf with it if that was all.
-    async fn tree_take(
-        &self,
-        txn: &mut Txn,
-        h: &InodeHandle,
-        range: Range<u64>,
-        freed: &mut Runs,
-    ) -> Result<(), FsError> {
-        let mut way = self.way_to(h, range.start).await?;
-        let leaf = way.last().expect("the root is there");
-        let max = leaf.head.max;
-        let mut list = replaced(&leaf.list(), &range, None);
-        if list.len() > max {
-            // A hole in the middle of an extent: it becomes two.
-            way = self.way_with_room(txn, h, range.start, MORE).await?;
-            list = replaced(&way.last().expect("the root is there").list(), &range, None);
-        }
-        self.put_taken(txn, h, &mut way, (&range, &list), freed)
-    }
-
-    /// What the way's leaf has of the range goes into `freed`; `list` is what is left.
-    fn put_taken(
-        &self,
-        txn: &mut Txn,
-        h: &InodeHandle,
-        way: &mut [Node],
-        (range, list): (&Range<u64>, &[Mapped]),
-        freed: &mut Runs,
-    ) -> Result<(), FsError> {
-        let had = way.last().expect("the root is there").list();
-        let gone = blocks_in(&had, range);
-        let (left, going) = (blocks_of(list), gone.iter().map(|e| e.len).sum::<u64>());
-        assert_eq!(left + going, blocks_of(&had), "E5: what stays of a leaf of {} and goes", h.ino);
-        for e in gone {
-            if self.meets_system(e.start, e.len) {
-                let what = format!("a block is said to be block {}", e.start);
-                let e = FormatError::corrupt(what, format!("inode {}", h.ino));
-                return Err(self.damage(&e));
-            }
-            (0..e.len).for_each(|i| freed.push(e.start.plus(i)));
-        }
-        self.put_leaf(txn, h, way, list, freed);
-        Ok(())
-    }
-
-    /// Is this as much as one transaction gives up? Each run has bits in bitmaps of its own, and
-    /// each group a descriptor.
-    fn is_step(&self, freed: &Runs) -> bool {
-        self.mechanism.atomic() && (freed.runs() >= RUNS || freed.blocks() >= BLOCKS)
-    }
-
-    /// Frees the file's blocks from `from` on, the last first; in steps where a transaction is
-    /// bounded.
-    pub(crate) async fn tree_cut(
-        &self,
-        txn: &mut Txn,
-        h: &InodeHandle,
-        from: FileBlock,
-    ) -> Result<(), FsError> {
-        let mut freed = Runs::default();
-        loop {
-            let mut way = self.way_to(h, u64::MAX).await?;
-            let mut list = way.last().expect("the root is there").list();
-            let Some(m) = list.pop().filter(|m| m.end() > from.0) else { break };
-            let start = from.0.max(u64::from(m.first));
-            if start > u64::from(m.first) {
-                list.push(Mapped { len: (start - u64::from(m.first)) as u32, ..m });
-            }
-            let is_last = start == from.0 || way.len() == 1 && list.is_empty();
-            self.put_taken(txn, h, &mut way, (&(start..m.end()), &list), &mut freed)?;
-            if is_last {
-                break;
-            }
-            if self.is_step(&freed) {
-                self.give_back(txn, h, std::mem::take(&mut freed)).await?;
-                self.renew(txn, RENEWED).await?;
-            }
-        }
-        self.give_back(txn, h, freed).await
     }
 
     /// The block with the leaf that has, or would have, file block `at`.
     pub(super) async fn leaf_of(&self, h: &InodeHandle, at: u64) -> Result<BlockNo, FsError> {
         Ok(self.way_to(h, at).await?.last().map_or(h.buf.block(), |leaf| leaf.buf.block()))
-    }
-
-    /// Frees what lies in `from..to`, one step (`Store::punch_steps`).
-    pub(crate) async fn tree_punch(
-        &self,
-        txn: &mut Txn,
-        h: &InodeHandle,
-        from: FileBlock,
-        to: FileBlock,
-    ) -> Result<(), FsError> {
-        let (mut at, mut freed) = (from.0, Runs::default());
-        while at < to.0 {
-            match self.spot(h, FileBlock(at)).await? {
-                super::extents::Spot::Hole(len) => at += len,
-                super::extents::Spot::Mapped(m) => {
-                    let end = m.end().min(to.0);
-                    if let Err(e) = self.tree_take(txn, h, at..end, &mut freed).await {
-                        self.give_back(txn, h, freed).await?;
-                        return Err(e);
-                    }
-                    at = end;
-                }
-            }
-        }
-        self.give_back(txn, h, freed).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn m(first: u32, len: u32, start: u64, unwritten: bool) -> Mapped {
-        Mapped { first, len, start: BlockNo(start), unwritten }
-    }
-
-    #[test]
-    fn lists_change_as_ranges_do() {
-        let list = [m(0, 10, 100, false), m(20, 10, 200, true)];
-        let part = replaced(&list, &(22..25), Some(m(22, 3, 202, false)));
-        let want = [list[0], m(20, 2, 200, true), m(22, 3, 202, false), m(25, 5, 205, true)];
-        assert_eq!(part.as_slice(), want);
-        // All of it written, piece by piece, is one extent again.
-        let part = replaced(&part, &(20..22), Some(m(20, 2, 200, false)));
-        let part = replaced(&part, &(25..30), Some(m(25, 5, 205, false)));
-        assert_eq!(part.as_slice(), [list[0], m(20, 10, 200, false)]);
-        let cut = replaced(&part, &(5..25), None);
-        assert_eq!(cut.as_slice(), [m(0, 5, 100, false), m(25, 5, 205, false)]);
-        let gone: Vec<_> = blocks_in(&part, &(5..25)).iter().map(|e| (e.start.0, e.len)).collect();
-        assert_eq!(gone, [(105, 5), (200, 5)]);
-        // What follows in the file and on the disk is joined, unless that is too long.
-        let next = replaced(&list, &(10..12), Some(m(10, 2, 110, false)));
-        assert_eq!(next[0], m(0, 12, 100, false));
-        let long = [m(0, 32_767, 1000, false)];
-        assert_eq!(replaced(&long, &(32_767..32_769), Some(m(32_767, 2, 33_767, false))).len(), 2);
     }
 }

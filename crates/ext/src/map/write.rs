@@ -6,6 +6,9 @@
 //! * M2. Pointers lie side by side in one array, and lead to none of the volume's own blocks.
 //! * M3. A writer gets a block at least, and no more than he asks for; and no more than can be had
 //!   by changing as many blocks as his transaction has said.
+//! * M4. The way to a file block ends in an array whose pointers lead to contents.
+//! * M5. Behind a cut nothing is mapped.
+//! * M6. A run is a block long at least, no longer than was asked for, and lies in one group.
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
@@ -15,7 +18,7 @@ use cache::{Buf, BufKind};
 use format::bytes::set32;
 use format::ext::inode::{FLAG_HUGE, InodeMut, InodeRef};
 use format::{BlockNo, Extent, FileBlock, FormatError};
-use integrity::{Change, InitKind, Txn};
+use integrity::{Change, InitKind, LeadsTo, Txn};
 use std::collections::VecDeque;
 use ufs::InodeHandle;
 use ufs::store::Fill;
@@ -59,6 +62,8 @@ impl Ext {
         txn.edit(&leaf.buf, leaf.bytes(i, to.len), change, |b| {
             (0..to.len).for_each(|n| set32(b, 4 * n as usize, to.start.plus(n).0 as u32));
         });
+        let last = leaf.pointer(i + to.len as usize - 1);
+        assert_eq!(last, to.start.plus(to.len - 1), "M1: the last pointer that was set");
     }
 
     /// Clears pointers from the `i`-th after the leaf's own on, which point at `old`.
@@ -123,7 +128,9 @@ impl Ext {
             let index = usize::from(path.indexes[level]);
             leaf = self.block_leaf(buf, index, path.depth - 1 - level);
         }
-        assert!(taken.len() <= 1, "blocks for more levels than the map has were taken");
+        assert!(taken.len() <= 1, "M3: blocks for more levels than the map has were taken");
+        let is_last = leaf.leads_to == LeadsTo::Contents;
+        assert!(is_last, "M4: the way to {at} of inode {} ends too early", h.ino);
         Ok((leaf, taken.pop_front()))
     }
 
@@ -254,6 +261,7 @@ impl Ext {
             return Err(self.changed_meanwhile(h, at));
         }
         bufs.extend((0..e.len).map(|i| self.cache.get_new(e.start.plus(i), BufKind::Data, h.ino)));
+        assert!(e.len <= most as u64, "M3: {e:?} for {most} pointers of inode {}", h.ino);
         self.set_run(txn, h, &leaf, (0, BlockNo(0)), e);
         self.count_sectors(txn, h, e.len as i64);
         Ok(())
@@ -263,7 +271,7 @@ impl Ext {
 impl Ext {
     /// Its owner has the inode locked: only another file, whose map has the same block, can have
     /// filled a hole of this one.
-    fn changed_meanwhile(&self, h: &InodeHandle, at: FileBlock) -> FsError {
+    pub(super) fn changed_meanwhile(&self, h: &InodeHandle, at: FileBlock) -> FsError {
         let what = format!("its map, which another one's shares, has changed at block {at}");
         self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino)))
     }

@@ -3,6 +3,7 @@
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
+use crate::map::Spot;
 use cache::{Buf, BufKind, Role};
 use format::ext::inode::{FLAG_VALUE, InodeRef};
 use format::{BlockNo, FileBlock, FormatError};
@@ -60,13 +61,17 @@ impl Directories for Ext {
         contents: &[u8],
     ) -> Result<Buf, FsError> {
         if self.has_extents(inode) {
-            return self.tree_dir_block(txn, inode, at, contents).await;
+            if matches!(self.spot(inode, at).await?, Spot::Mapped(_)) {
+                return Err(self.beyond_end(inode, at));
+            }
+            let goal = self.goal_of_dir_block(inode, at);
+            let buf = self.tree_dir_block(txn, inode, (at, goal), contents).await?;
+            self.count_sectors(txn, inode, 1);
+            return Ok(buf);
         }
         let (leaf, taken) = self.leaf_for_write(txn, inode, at).await?;
         if leaf.pointer(0) != BlockNo(0) {
-            let what = format!("a directory has a block {at}, beyond its end");
-            let place = format!("inode {}", inode.ino);
-            return Err(self.damage(&FormatError::corrupt(what, place)));
+            return Err(self.beyond_end(inode, at));
         }
         let block = match taken {
             Some(block) => block,
@@ -87,8 +92,7 @@ impl Directories for Ext {
         if self.has_extents(inode) {
             let old = self.map(inode, at, 1).await?.start.ok_or(FsError::Corrupt)?;
             let goal = Goal::In(self.geo.group_of(old));
-            let buf = self.new_dir_block(txn, inode, goal, contents).await?;
-            self.tree_put_one(txn, inode, at, buf.block()).await?;
+            let buf = self.tree_dir_block(txn, inode, (at, goal), contents).await?;
             self.free_blocks(txn, Runs::one(old, 1)).await?;
             return Ok(buf);
         }
@@ -104,21 +108,24 @@ impl Directories for Ext {
 }
 
 impl Ext {
-    /// A new block at the end of a directory with an extent tree.
+    fn beyond_end(&self, inode: &InodeHandle, at: FileBlock) -> FsError {
+        let what = format!("a directory has a block {at}, beyond its end");
+        self.damage(&FormatError::corrupt(what, format!("inode {}", inode.ino)))
+    }
+
+    /// A new block of a directory with an extent tree, in the place of what is there.
     async fn tree_dir_block(
         &self,
         txn: &mut Txn,
         inode: &InodeHandle,
-        at: FileBlock,
+        (at, goal): (FileBlock, Goal),
         contents: &[u8],
     ) -> Result<Buf, FsError> {
-        let goal = self.goal_of_dir_block(inode, at);
         let buf = self.new_dir_block(txn, inode, goal, contents).await?;
         if let Err(e) = self.tree_put_one(txn, inode, at, buf.block()).await {
             self.free_blocks(txn, Runs::one(buf.block(), 1)).await?;
             return Err(e);
         }
-        self.count_sectors(txn, inode, 1);
         Ok(buf)
     }
 

@@ -59,6 +59,7 @@ impl Transactions for Ext {
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         let (reserve, inside) = (txn.reserve, txn.inside.take());
+        assert!(inside.is_some(), "H1: an operation goes on outside of who waits for it to end");
         if !self.plant.is(NOT_RENEWED) {
             self.seal(txn);
         }

@@ -8,6 +8,8 @@
     reason = "tests meet the real world"
 )]
 
+pub mod strict;
+
 use cache::{Cache, CacheOptions};
 use env::{DiskId, Engine, Env, Rng, Rope};
 use ext::{Ext, LoadError, Loaded};

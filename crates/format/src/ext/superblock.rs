@@ -247,6 +247,10 @@ impl Superblock {
             set32(&mut self.0[..], at, word);
         }
     }
+    /// The head of that list, of a superblock's bytes.
+    pub fn head_of_orphans(bytes: &[u8]) -> u32 {
+        le32(bytes, LAST_ORPHAN)
+    }
     /// The words of a superblock's bytes that change with the head of that list, each with its
     /// place: it, and the one that keeps the sum as it is. Every file that goes changes it, so that
     /// the sum is not computed for it.

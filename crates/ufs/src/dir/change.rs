@@ -126,6 +126,7 @@ impl<S: Store> Ufs<S> {
             }
             next = below;
         }
+        assert!(dir.lock.is_busy(), "U1: an index goes from {}, which is not locked", dir.ino());
         let need = Credits::to_free(nodes.len() as u64 + 8);
         let mut txn = self.store.begin(need).await?;
         dir.h.edit(&mut txn, Change::DropIndex(dir.ino()), |raw| {
@@ -144,6 +145,7 @@ impl<S: Store> Ufs<S> {
     /// Blocks that a crash has left mapped beyond a directory's end go before it grows into them:
     /// what names they hold nobody has seen. The directory is locked. True if there were any.
     pub(crate) async fn cut_tail(&self, dir: &Inode) -> Result<bool, FsError> {
+        assert!(dir.lock.is_busy(), "U1: the end of {} is cut, and it is not locked", dir.ino());
         let bs = self.store.limits().block_bytes as u64;
         let end = FileBlock(dir.dir_end(bs) / bs);
         if self.store.map(&dir.h, end, 1).await?.start.is_none() {
@@ -196,6 +198,8 @@ impl<S: Store> Ufs<S> {
 
     /// Appends a block with these contents.
     async fn grow(&self, txn: &mut S::Txn, dir: &Inode, contents: &[u8]) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "U1: directory {} grows, and is not locked", dir.ino());
+        assert!(!self.is_indexed(dir), "U12: a block of {} that its index knows not", dir.ino());
         let bs = contents.len();
         let size = dir.size() + bs as u64;
         if size >= super::DIR_BYTES_MAX {
@@ -288,7 +292,7 @@ impl<S: Store> Ufs<S> {
         dir.names_change();
         self.intend_named(txn, dir, name, (ino, is_dir_mode(mode)));
         self.tell(|c| c.named(dir.ino(), ino, is_dir_mode(mode)));
-        let written = dirent::entry_at(&buf.bytes(), entry).is_ok_and(|e| e.name == name);
+        let written = names(&buf, entry, (name, ino));
         assert!(written, "U4: a name that is added to directory {} can be read", dir.ino());
         assert_eq!(entry / SECTOR, sector, "U4: a name lies in the sector that was found for it");
         let bs = self.store.limits().block_bytes as u64;
@@ -445,6 +449,8 @@ impl<S: Store> Ufs<S> {
         }
         txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));
         assert!(names(&buf, offset, (name, new)), "U4: a name of {old} is to name {new}");
+        let kept = dirent::kind_at(&buf.bytes(), offset) == kind;
+        assert!(kept, "U4: the kind of {new}, which a name of {old} is to name");
         tell();
         Ok(())
     }

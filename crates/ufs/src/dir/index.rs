@@ -100,6 +100,7 @@ impl DirIndex {
                 most = most.max(free_in(&e));
             }
         }
+        assert!(most <= SECTOR, "U4: {most} bytes are free in one sector");
         let at = self.sector_at(block, sector);
         self.slacks[at as usize] = (most / 4) as u8;
         self.offer(at);
@@ -160,7 +161,10 @@ impl DirIndex {
             *class = (*class).max(at as u32);
         }
         let sectors = self.block_bytes / SECTOR;
-        found.map(|i| ((i / sectors) as u64, i % sectors))
+        let place = found.map(|i| ((i / sectors) as u64, i % sectors));
+        let is_known = place.is_none_or(|(block, _)| block < self.blocks());
+        assert!(is_known, "U4: room at {place:?}, of {} blocks", self.blocks());
+        place
     }
 
     pub(crate) fn add(&mut self, name: &[u8], at: u64) {

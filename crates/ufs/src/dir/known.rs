@@ -50,6 +50,7 @@ impl Inode {
     /// The root was read and decoded.
     pub(super) fn note_root(&self, root: Root) {
         assert!(!root.pointers.is_empty(), "U4: a root of directory {} to nowhere", self.ino());
+        assert_eq!(root.shape, self.shape.get(), "U12: a root of {} from before", self.ino());
         self.known.borrow_mut().get_or_insert_default().root = Some(root);
     }
 
@@ -62,6 +63,7 @@ impl Inode {
 
     /// Block `n` of the directory lies there.
     pub(super) fn note_place(&self, n: u32, block: BlockNo) {
+        assert!(block != BlockNo(0), "U4: block {n} of directory {} lies nowhere", self.ino());
         if n >= PLACES_MAX {
             return;
         }

@@ -36,7 +36,10 @@ pub(crate) fn hash_of(cookie: u64) -> u32 {
 pub(super) fn cookie_of(rules: &IndexRules, n: &Name) -> u64 {
     let [a, b, c, d] = rules.seed.map(u64::from);
     let other = SipHasher13::new_with_keys(a << 32 | b, c << 32 | d).hash(&n.name);
-    (u64::from(n.hash >> 1) + 1) << 32 | other & 0xffff_ffff
+    let cookie = (u64::from(n.hash >> 1) + 1) << 32 | other & 0xffff_ffff;
+    let is_apart = cookie >> 32 != 0 && cookie >> 63 == 0 && hash_of(cookie) == n.hash & !1;
+    assert!(is_apart, "U13: {cookie:#x} does not lead to the hash {:#x}", n.hash);
+    cookie
 }
 
 impl<S: Store> Ufs<S> {

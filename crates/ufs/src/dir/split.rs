@@ -201,12 +201,22 @@ impl<S: Store> Ufs<S> {
                 0 => dirindex::make_root(&mut image, info, &pointers, tail),
                 _ => dirindex::make_node(&mut image, &pointers, tail),
             }
+            self.check_node(&image, block, &pointers)?;
             match old {
                 None => new[(block - end) as usize] = image,
                 Some(buf) => nodes.push((buf.clone(), image)),
             }
         }
         Ok((nodes, new))
+    }
+
+    /// Does a node that was laid out read back? Damage: a leaf had names of another one's hashes,
+    /// and where it was split the index would be out of order.
+    fn check_node(&self, image: &[u8], block: u32, pointers: &[Pointer]) -> Result<(), Lost> {
+        let node = self.node_of(image, block);
+        let same = node.as_ref().is_ok_and(|n| n.pointers() == pointers);
+        assert!(same, "U12: node {block} of an index does not read back");
+        Ok(node?.check_order()?)
     }
 
     /// The first index of a directory of one block; None: there is room for the name, or the dots
@@ -250,6 +260,7 @@ impl<S: Store> Ufs<S> {
         let leaves: Vec<&[u8]> = new.iter().map(Vec::as_slice).collect();
         check_kept(&leaves, tail, names.len());
         dirindex::make_root(&mut root, RootInfo { version, levels: 0 }, &pointers, tail);
+        self.check_node(&root, 0, &pointers)?;
         Ok(Some(Reshape { new, first: (buf, root), nodes: vec![], is_first: true }))
     }
 
@@ -297,6 +308,10 @@ impl<S: Store> Ufs<S> {
         size: u64,
         r: &Reshape,
     ) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "U1: the shape of {} changes, not locked", dir.ino());
+        let bytes = self.store.limits().block_bytes;
+        let whole = r.nodes.iter().chain([&r.first]).all(|(_, image)| image.len() == bytes);
+        assert!(whole, "U8: parts of blocks of directory {} are laid out anew", dir.ino());
         let before = size - r.new.iter().map(|b| b.len() as u64).sum::<u64>();
         assert_eq!(dir.size(), before, "U1: directory {} has grown meanwhile", dir.ino());
         let change = Change::Reindex(dir.ino());

@@ -161,6 +161,8 @@ impl<S: Store> Ufs<S> {
             let at = if to_target { node.find(way.target) } else { 0 };
             way.step(block, at, node.count(), |n| node.pointer(n));
         }
+        let (steps, levels) = (way.steps.len(), usize::from(way.info.levels) + 1);
+        assert_eq!(steps, levels, "U12: the way to a leaf of directory {}", dir.ino());
         Ok(())
     }
 
@@ -247,6 +249,7 @@ impl Way {
 
     /// On through the pointer at a place of the node in `block`, which has `count`.
     fn step(&mut self, block: u32, at: usize, count: usize, pointer: impl Fn(usize) -> Pointer) {
+        assert!(at < count, "U12: pointer {at} of the {count} in block {block}");
         let next = (at + 1 < count).then(|| pointer(at + 1).hash);
         self.steps.push(Step { block, at, count, next });
         self.leaf = pointer(at).block;

@@ -163,6 +163,7 @@ impl<S: Store> Ufs<S> {
         inode: &Rc<Inode>,
         size: u64,
     ) -> Result<(), FsError> {
+        assert!(inode.lock.is_busy(), "U15: {} is cut, and is not locked", inode.ino());
         let old = inode.size();
         let bs = self.store.limits().block_bytes as u64;
         let (ino, h) = (inode.ino(), &inode.h);
@@ -220,6 +221,7 @@ impl<S: Store> Ufs<S> {
         let keep = (Fill::Keep, Fill::Keep);
         let bufs = self.store.write_blocks(txn, &inode.h, at, 1, keep).await?;
         let buf = &bufs[0];
+        assert_eq!(bufs.len(), 1, "U9: blocks of inode {} for one", inode.ino());
         let zero = buf.bytes()[range.clone()].iter().all(|&b| b == 0);
         // Zeros that only memory has, or that are on their way, are put there once more: whoever
         // cuts waits for his own.

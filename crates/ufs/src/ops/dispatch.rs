@@ -66,7 +66,7 @@ impl<'a, S: Store> Running<'a, S> {
 
 impl<S: Store> Drop for Running<'_, S> {
     fn drop(&mut self) {
-        let left = self.0.running.get() - 1;
+        let left = self.0.running.get().checked_sub(1).expect("calls that end have begun");
         self.0.running.set(left);
         if left == 0 {
             self.0.idle.wake_all();

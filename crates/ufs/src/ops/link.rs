@@ -53,7 +53,9 @@ impl<S: Store> Ufs<S> {
         let links = file.links() + 1;
         self.set_links(&mut txn, &file.h, links, Change::LinkUp(file.ino()));
         self.touch(&mut txn, &file.h, &[Which::Change]);
-        let mode = file.with(|i| i.mode());
+        let (mode, counted) = (file.with(|i| i.mode()), file.links());
+        assert!(counted > 0, "U5: {} is to have a name, and counts none", file.ino());
+        assert!(!file.unlinked_open.get(), "U6: {} gets a name, and is to be freed", file.ino());
         if let Err(e) = self.add_name(&mut txn, &dir, name, file.ino(), mode).await {
             return self.abandon(txn, locks, e).await;
         }

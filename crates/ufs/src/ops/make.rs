@@ -328,6 +328,7 @@ impl<S: Store> Ufs<S> {
     pub(super) async fn unmake(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.store.set_xattr_block(txn, h, None).await?;
         self.cut_blocks(txn, h, FileBlock(0)).await?;
+        self.check_bare(h);
         self.store.free_inode(txn, h).await
     }
 }

@@ -70,15 +70,13 @@ pub(crate) fn is_dots(name: &[u8]) -> bool {
 impl<S: Store> Ufs<S> {
     /// The inode in memory, loaded if need be.
     pub(crate) async fn inode(&self, ino: u32) -> Result<Rc<Inode>, FsError> {
-        if let Some(i) = self.table.get(Ino(ino)) {
-            return if i.unlinked_open.get() && !self.table.is_held(Ino(ino)) {
-                Err(FsError::Stale)
-            } else {
-                Ok(i)
-            };
-        }
-        let h = self.store.inode(Ino(ino)).await?;
-        Ok(self.table.add(Inode::new(h)))
+        let inode = match self.table.get(Ino(ino)) {
+            Some(i) => i,
+            // Somebody else may have loaded it meanwhile, and taken its last name.
+            None => self.table.add(Inode::new(self.store.inode(Ino(ino)).await?)),
+        };
+        let is_going = inode.unlinked_open.get() && !self.table.is_held(Ino(ino));
+        if is_going { Err(FsError::Stale) } else { Ok(inode) }
     }
 
     /// Locks inodes exclusively, in the order of their numbers, each once. Errors: `Stale`, if one

@@ -80,7 +80,9 @@ impl<S: Store> Ufs<S> {
                     break;
                 }
                 room -= need;
-                at = block * bs + end as u64;
+                let cookie = block * bs + end as u64;
+                assert!(cookie > at, "U13: {cookie} comes after {at} in directory {}", dir.ino());
+                at = cookie;
                 let kind = mode_of_kind(kind).and_then(Kind::from_mode);
                 list.push(DirEntry { name, ino: ino.0, kind, cookie: at, attr: None });
             }
@@ -128,6 +130,8 @@ impl<S: Store> Ufs<S> {
                     DirEntry { name, ino, kind, cookie: *cookie, attr: None }
                 }));
             }
+            let forward = part.next.is_none_or(|next| next > from);
+            assert!(forward, "U13: a listing of {} comes back to {from:#x}", dir.ino());
             hash = part.next;
         }
         Ok((list, false))

@@ -103,10 +103,7 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         self.doom(txn, child);
-        self.mark_orphan(txn, &child.h).await?;
-        self.free_file(txn, &child.h).await?;
-        self.table.remove(child.ino());
-        Ok(())
+        self.free_orphan(txn, child).await
     }
 
     /// The last name is gone, and the file lives on until it is given back.
@@ -178,6 +175,9 @@ impl<S: Store> Ufs<S> {
         txn: &mut S::Txn,
         inode: &Rc<Inode>,
     ) -> Result<(), FsError> {
+        let ino = inode.ino();
+        assert!(inode.lock.is_busy(), "U1: inode {ino} is freed, and is not locked");
+        assert!(inode.unlinked_open.get(), "U6: inode {ino} is freed, and may have names");
         self.mark_orphan(txn, &inode.h).await?;
         self.free_file(txn, &inode.h).await?;
         self.table.remove(inode.ino());
@@ -270,12 +270,27 @@ impl<S: Store> Ufs<S> {
 
     /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
     pub(super) async fn free_file(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
+        let named = self.store.guarantees().atomic && !is_unlinked(h);
+        assert!(!named, "U6: inode {} is freed, and counts names", h.ino);
+        assert!(!self.table.is_held(h.ino), "U6: inode {} is freed, and somebody holds it", h.ino);
         self.clear_contents(txn, h).await?;
         self.drop_values(txn, h).await?;
         self.store.set_xattr_block(txn, h, None).await?;
+        self.check_bare(h);
         self.store.orphan_remove(txn, h).await?;
         txn.intend(|| Intent::Spared(h.ino));
         self.store.free_inode(txn, h).await
+    }
+
+    /// What is freed has neither contents in it nor attributes elsewhere.
+    pub(super) fn check_bare(&self, h: &InodeHandle) {
+        let inside = h.with(|raw| {
+            let i = format::ext::inode::InodeRef(raw);
+            i.is_inline() && (i.is_file() || i.is_dir() || i.is_symlink())
+        });
+        assert!(!inside, "U6: inode {} is freed with contents in it", h.ino);
+        let attributes = self.store.xattr_pointer(h);
+        assert_eq!(attributes.0, 0, "U6: inode {} is freed with attributes", h.ino);
     }
 
     /// Frees the inode's blocks from `from` on, if it has any: a device has its number in the place
@@ -387,9 +402,6 @@ impl<S: Store> Ufs<S> {
             self.store.orphan_add(txn, &dir.h).await?;
             return Ok(());
         }
-        self.mark_orphan(txn, &dir.h).await?;
-        self.free_file(txn, &dir.h).await?;
-        self.table.remove(dir.ino());
-        Ok(())
+        self.free_orphan(txn, dir).await
     }
 }

@@ -131,6 +131,8 @@ impl<S: Store> Ufs<S> {
             let same = now.0.map(|f| f.ino) == Some(what.ino())
                 && now.1.map(|f| f.ino) == over.as_ref().map(|o| o.ino());
             if same {
+                let locked = all.iter().all(|i| i.lock.is_busy());
+                assert!(locked, "U1: {} moves, and not all of it is locked", what.ino());
                 return Ok(Move { from, to, what, over, locks });
             }
         }
@@ -148,6 +150,8 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::TooManyLinks);
         }
         if m.what.is_dir() && m.changes_parent() {
+            let alone = self.renames.is_busy();
+            assert!(alone, "U7: {} is to move, and others may as well", m.what.ino());
             self.permit(ctx, &m.what, vfs::access::WRITE).await?;
             self.check_no_loop(&m.what, &m.to, FsError::Invalid).await?;
             let replaces = mode != RenameMode::Exchange && m.over.is_some();
@@ -273,6 +277,8 @@ impl<S: Store> Ufs<S> {
                 self.redirect_name(txn, &m.from, name, (what, w), mode).await?;
             }
         }
+        let two = m.what.links() == links + 1;
+        assert!(two, "U5: {what} has had two names, and counts {}", m.what.links());
         self.set_links(txn, &m.what.h, links, Change::LinkDown(what));
         self.touch(txn, &m.what.h, &[Which::Change]);
         if let Some(over) = &m.over {

@@ -44,7 +44,7 @@ impl<S: Store> Ufs<S> {
                 self.store.check_shift(&inode.h, end, start).await?;
                 let steps = self.store.punch_steps(&inode.h, blocks.clone(), BESIDE).await?;
                 let mut txn = self.begin(ctx, steps[0].need).await?;
-                let hole = Hole { edges: Vec::new(), blocks, steps };
+                let hole = Hole { edges: Vec::new(), blocks, steps, keeps_zeros: false };
                 (self.collapse(&mut txn, &inode, hole, size - len).await, txn)
             }
             Shift::Insert => {
@@ -75,6 +75,12 @@ impl<S: Store> Ufs<S> {
         shorter: u64,
     ) -> Result<(), FsError> {
         let (start, end) = (hole.blocks.start, hole.blocks.end);
+        assert!(inode.lock.is_busy(), "U15: {} is moved within, not locked", inode.ino());
+        assert!(
+            shorter < inode.size(),
+            "U15: {} is {shorter} long, after a part went",
+            inode.ino()
+        );
         self.punch(txn, inode, Some(hole)).await?;
         self.store.shift(txn, &inode.h, end, start).await?;
         inode.h.edit_size(txn, Change::Shrink(inode.ino()), shorter);

@@ -3,7 +3,7 @@
 use super::{Ctx, Done, LockGuard};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{Fill, PunchStep, Store, Transaction};
+use crate::store::{Fill, PunchStep, Run, Store, Transaction};
 use format::FileBlock;
 use format::ext::inode::InodeMut;
 use integrity::{Change, Credits};
@@ -29,6 +29,8 @@ pub(super) struct Hole {
     pub(super) blocks: Range<FileBlock>,
     /// How these go: at least one step.
     pub(super) steps: Vec<PunchStep>,
+    /// Do those stay that were allocated ahead, and are zeros?
+    pub(super) keeps_zeros: bool,
 }
 
 impl<S: Store> Ufs<S> {
@@ -131,6 +133,7 @@ impl<S: Store> Ufs<S> {
         keep_size: bool,
     ) -> Result<(), FsError> {
         let bs = self.store.limits().block_bytes as u64;
+        assert!(inode.lock.is_busy(), "U15: room for {}, which is not locked", inode.ino());
         let (mut at, last, size) = (range.start / bs, range.end.div_ceil(bs), inode.size());
         if range.end > size && !keep_size {
             self.zero_tail(txn, inode, size).await?;
@@ -169,7 +172,7 @@ impl<S: Store> Ufs<S> {
             self.zero_tail(txn, inode, size).await?;
         }
         while at < last {
-            let run = self.store.map(&inode.h, FileBlock(at), last - at).await?;
+            let run = self.run_at(inode, FileBlock(at), last - at).await?;
             let n = if run.start.is_some() {
                 run.len
             } else {
@@ -203,6 +206,8 @@ impl<S: Store> Ufs<S> {
     }
 
     fn grow_to(&self, txn: &mut S::Txn, inode: &Inode, size: u64) {
+        let was = inode.size();
+        assert!(size > was, "U15: {} grows from {was} to {size} bytes", inode.ino());
         inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(size));
     }
 
@@ -240,7 +245,7 @@ impl<S: Store> Ufs<S> {
         let come_to_end = steps.last().is_some_and(|s| s.to == blocks.end)
             && steps.is_sorted_by(|a, b| a.to < b.to);
         assert!(come_to_end, "U9: steps {steps:?} for a hole at {blocks:?}");
-        Ok(Hole { edges, blocks, steps })
+        Ok(Hole { edges, blocks, steps, keeps_zeros: zeros })
     }
 
     /// Punches a hole that was planned with the inode locked.
@@ -250,7 +255,8 @@ impl<S: Store> Ufs<S> {
         inode: &Rc<Inode>,
         hole: Option<Hole>,
     ) -> Result<(), FsError> {
-        let Some(Hole { edges, blocks, steps }) = hole else { return Ok(()) };
+        let Some(Hole { edges, blocks, steps, keeps_zeros }) = hole else { return Ok(()) };
+        assert!(inode.lock.is_busy(), "U15: a hole in {}, which is not locked", inode.ino());
         for (block, range) in edges {
             self.zero_in_block(txn, inode, block, range).await?;
         }
@@ -260,8 +266,38 @@ impl<S: Store> Ufs<S> {
                 self.store.env().yield_now().await; // a long hole lets others in
                 self.store.renew(txn, step.need).await?;
             }
-            self.store.punch(txn, &inode.h, at, step.to).await?;
+            match keeps_zeros {
+                true => self.punch_written(txn, inode, at..step.to).await?,
+                false => self.store.punch(txn, &inode.h, at, step.to).await?,
+            }
             at = step.to;
+        }
+        assert_eq!(at, blocks.end, "U9: where a hole in {} ends", inode.ino());
+        Ok(())
+    }
+
+    /// Where the file's block lies, and how far that goes on: a block at least, or nothing would
+    /// come to its end.
+    async fn run_at(&self, inode: &Inode, at: FileBlock, max: u64) -> Result<Run, FsError> {
+        let run = self.store.map(&inode.h, at, max).await?;
+        assert!((1..=max).contains(&run.len), "U9: {run:?} at {at}, for {max} blocks");
+        Ok(run)
+    }
+
+    /// Frees what is not zeros already of a step.
+    async fn punch_written(
+        &self,
+        txn: &mut S::Txn,
+        inode: &Inode,
+        Range { start: mut at, end }: Range<FileBlock>,
+    ) -> Result<(), FsError> {
+        while at < end {
+            let run = self.run_at(inode, at, end.0 - at.0).await?;
+            let next = at.plus(run.len);
+            if run.start.is_some() {
+                self.store.punch(txn, &inode.h, at, next).await?;
+            }
+            at = next;
         }
         Ok(())
     }
@@ -276,14 +312,16 @@ impl<S: Store> Ufs<S> {
         hole: Option<Hole>,
         (range, keep_size): (Range<u64>, bool),
     ) -> Result<(), FsError> {
-        let Some(hole) = hole else {
+        let Some(mut hole) = hole else {
             return self.preallocate(txn, inode, range, keep_size).await;
         };
         let (held, room) = (|| self.attr(&inode.h).blocks, self.has_room_for(range.clone()).await);
         let before = held();
         self.preallocate(txn, inode, range.clone(), true).await?;
         if held() != before {
-            // What it was to edit besides is used up.
+            // What it was to edit besides is used up, and what was planned knows nothing of what
+            // lies in the holes now.
+            hole = self.hole(inode, range.start..range.end.min(inode.size()), true).await?;
             self.store.renew(txn, hole.steps[0].need).await?;
         }
         match room {
@@ -315,7 +353,7 @@ impl<S: Store> Ufs<S> {
         }
         let mut at = blocks.start;
         while at < blocks.end {
-            let run = self.store.map(&inode.h, at, most.min(blocks.end.0 - at.0)).await?;
+            let run = self.run_at(inode, at, most.min(blocks.end.0 - at.0)).await?;
             let mut n = run.len;
             if run.start.is_some() {
                 let data_bytes = run.len * bs;
@@ -365,7 +403,7 @@ impl<S: Store> Ufs<S> {
         let bs = self.store.limits().block_bytes as u64;
         let (mut at, last) = (offset / bs, size.div_ceil(bs));
         while at < last {
-            let run = self.store.map(&inode.h, FileBlock(at), last - at).await?;
+            let run = self.run_at(&inode, FileBlock(at), last - at).await?;
             if run.start.is_some() == (kind == SeekKind::Data) {
                 return Ok(Reply::Offset((at * bs).max(offset).min(size)));
             }

@@ -182,6 +182,11 @@ impl<S: Store> Ufs<S> {
     }
 
     fn note_write(&self, txn: &mut S::Txn, inode: &Inode, end: u64, mode: u32) {
+        let most = self.store.bytes_max(&inode.h);
+        assert!(end <= most, "U9: {} is written up to {end}, of {most}", inode.ino());
+        let other = mode ^ u32::from(inode.with(|i| i.mode()));
+        let kept = other & 0o7777 & !u32::from(SET_IDS) == 0;
+        assert!(kept, "U14: a write gives {} the mode {mode:o}", inode.ino());
         if end > inode.size() {
             inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(end));
         }
@@ -202,6 +207,7 @@ impl<S: Store> Ufs<S> {
         offset: u64,
         data: &Rope,
     ) -> Result<usize, FsError> {
+        assert!(inode.lock.is_busy(), "U15: {} is written, and is not locked", inode.ino());
         if self.write_inline(txn, &inode.h, offset, data).await? {
             return Ok(data.len());
         }
@@ -242,6 +248,8 @@ impl<S: Store> Ufs<S> {
                 break; // the rest is another write
             }
         }
+        let some = (1..=data.len()).contains(&done);
+        assert!(some, "U9: {done} bytes of {} were written to {}", data.len(), inode.ino());
         Ok(done)
     }
 }
