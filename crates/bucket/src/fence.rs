@@ -254,6 +254,12 @@ async fn fence(
 ) -> Result<Option<Chain>, String> {
     let with = near.map_or(String::new(), |(near, _)| format!("{NEAR}{}", near.name));
     let serial = chain.next;
+    if serial >= possible::SERIALS_TO_OPEN {
+        let what = format!("{serial} would be the next of its objects");
+        return Err(format!(
+            "{what}, and no writer comes so far: somebody else wrote into the bucket"
+        ));
+    }
     let head = Head {
         kind: Kind::Fence,
         serial,

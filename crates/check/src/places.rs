@@ -131,7 +131,7 @@ impl Check<'_> {
         let bytes = self.view.read(BlockNo(b))?;
         let (unwritten, used, len, sum) = match part {
             Part::Blocks => {
-                let map = &bytes[..geo.blocks_per_group as usize / 8];
+                let map = &bytes[..(geo.blocks_per_group as usize / 8).min(bytes.len())];
                 let sum = geo.sums.check_block_map((g, raw), map);
                 let len = geo.group_blocks(g);
                 (flags & BLOCK_UNINIT, geo.overhead(g).min(len), len, sum)

@@ -280,3 +280,27 @@ fn a_bad_place_in_the_only_descriptor_costs_nothing() {
         }
     }
 }
+
+/// A directory of one block that says it has an index, and whose entries do not hang together: what
+/// is mended of them stays, whatever the block was taken for before.
+#[test]
+fn names_of_a_broken_list_stay_where_it_is_said_to_be_an_index() {
+    let s = Scratch::new("said-index");
+    let made = made4(&["-J", "size=1", "-O", "metadata_csum,dir_index"], 1024, 20 * M);
+    let mut script = "mkdir dd\ncd dd\n".to_owned();
+    (0..8).for_each(|n| script += &format!("mkdir sub{n}\nmknod pipe{n} p\n"));
+    let image = edited(&s, &made, &(script + "sif /dd flags 0x81000\n"));
+    let names = |image: &[u8]| {
+        let list = asked(&s, image, "ls -p /dd");
+        list.lines().filter_map(|l| l.split('/').nth(5).map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let before = names(&image);
+    assert_eq!(before.len(), 18, "{before:?}");
+    let block: usize = asked(&s, &image, "blocks /dd").trim().parse().unwrap();
+    // Of the third entry, behind the dots.
+    let mut broken = image.clone();
+    set16(&mut broken, block * 1024 + 24 + 4, 3);
+    let report = repaired(&s, &mut broken, "said-index");
+    assert!(report.counts.contains_key(&Kind::DirTorn), "{:#?}", report.findings);
+    assert_eq!(names(&broken), before, "{:#?}", report.findings);
+}

@@ -227,6 +227,7 @@ impl Ext {
         change: impl FnOnce(&mut Superblock),
     ) -> Result<(), FsError> {
         if !self.mechanism.atomic() {
+            let _inside = self.still.enter().await; // as whoever begins a transaction
             change(&mut self.sb.borrow_mut());
             let stored = self.store_superblock().await;
             return stored.map_err(|e| self.failed(&e.into()));

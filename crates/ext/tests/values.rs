@@ -5,8 +5,10 @@
 use crate::common::{ROOT, Vol, World, pattern};
 use check::{IoError, ReadBlocks};
 use env::Rng;
+use format::Ino;
 use mechanisms::Mode;
 use std::collections::BTreeMap;
+use ufs::store::{Attributes, Inodes};
 use vfs::{FsError, Reply, Request, XattrMode};
 
 const KINDS: &[&[&str]] = &[
@@ -266,4 +268,40 @@ fn spoilt(w: &mut World, command: &str) -> (u32, &'static str) {
         }
     }
     (f, name)
+}
+
+/// X3: who leaves a block of attributes that others have, as Linux makes them, takes himself away
+/// and nothing else.
+#[test]
+fn a_shared_block_of_attributes_has_a_user_fewer() {
+    let mut w = World::mke2fs(16 << 20, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    let v = w.open(Mode::Async);
+    let (f, g) = (w.file(&v, ROOT, "f"), w.file(&v, ROOT, "g"));
+    let set = |w: &mut World, v: &Vol, ino: u32, len: usize| {
+        let (name, mode) = (b"user.long".to_vec(), XattrMode::Either);
+        let value = pattern(9, len);
+        w.call(v, Request::SetXattr { ino, name, value, mode, kill_sgid: false }).unwrap();
+    };
+    let get = |w: &mut World, v: &Vol, ino: u32| {
+        let name = b"user.long".to_vec();
+        let Reply::Bytes(b) = w.call(v, Request::GetXattr { ino, name }).unwrap() else { panic!() };
+        b
+    };
+    set(&mut w, &v, f, 600);
+    let handle = {
+        let ext = v.ext.clone();
+        w.run(|_| async move { ext.inode(Ino(f)).await }).unwrap()
+    };
+    let block = v.ext.xattr_pointer(&handle);
+    drop(handle);
+    w.close(v);
+    w.debugfs(&[&format!("set_inode_field /g file_acl {block}"), "set_inode_field /g blocks 2"]);
+    w.sim.disk.write(block.0 * 1024 + 4, &2u32.to_le_bytes());
+    w.judge("two share a block");
+    let v = w.open(Mode::Async);
+    assert_eq!(get(&mut w, &v, g), pattern(9, 600));
+    set(&mut w, &v, g, 500);
+    assert_eq!((get(&mut w, &v, f), get(&mut w, &v, g)), (pattern(9, 600), pattern(9, 500)));
+    w.unlink(&v, ROOT, "f").unwrap();
+    w.close_and_judge(v, "each has its own, and one has gone");
 }

@@ -37,21 +37,11 @@ pub(crate) fn encode(
         (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, policy),
         (Shape::Created { .. }, Reply::Entry { attr: a, .. }) => {
             entry(&mut w, &a, policy);
-            w.u64(0); // no handle
-            w.u32(2); // FOPEN_KEEP_CACHE
-            w.u32(0);
+            opened(&mut w, 2); // FOPEN_KEEP_CACHE
         }
-        (Shape::Opened(how), Reply::Attr(_)) => {
-            w.u64(0); // no handle
-            w.u32(how);
-            w.u32(0);
-        }
+        (Shape::Opened(how), Reply::Attr(_)) => opened(&mut w, how),
         (Shape::Bytes, Reply::Bytes(b)) => w.bytes(&b),
-        (Shape::Data, Reply::Data { data, .. }) => {
-            let (len, room) = (data.len(), w.room());
-            assert!(len <= room, "F2: {len} bytes are read where {room} were asked for");
-            data.copy_to(w.rest(len));
-        }
+        (Shape::Data, Reply::Data { data, .. }) => contents(&mut w, &data),
         (Shape::Written, Reply::Written { len, .. }) => {
             w.u32(len);
             w.u32(0);
@@ -118,6 +108,18 @@ fn fixed_len(shape: Shape) -> Option<usize> {
         Shape::Ioctl => return None,
         Shape::Bytes | Shape::Data | Shape::Xattr(_) | Shape::Dir | Shape::DirPlus => return None,
     })
+}
+
+fn opened(w: &mut Writer<'_>, how: u32) {
+    w.u64(0); // no handle
+    w.u32(how);
+    w.u32(0);
+}
+
+fn contents(w: &mut Writer<'_>, data: &env::Rope) {
+    let (len, room) = (data.len(), w.room());
+    assert!(len <= room, "F2: {len} bytes are read where {room} were asked for");
+    data.copy_to(w.rest(len));
 }
 
 fn errno(shape: Shape, e: FsError) -> i32 {

@@ -90,10 +90,7 @@ pub(crate) async fn load(
         cache.start();
     }
     stop_when_lost(&place, &ext);
-    let root = ufs::store::Inodes::inode(&*ext, format::ROOT_INO).await;
-    let root = root.map_err(|e| format!("the root directory: {e}"))?;
-    let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
-    drop(root);
+    let generation = root_generation(&ext).await?;
     let known = (boot.as_ref(), is_kept);
     let info = about((&ext, generation), &options, known, (read_only, notes));
     let ufs = Ufs::new(ext.clone(), &options.entropy, move || info.clone());
@@ -116,6 +113,12 @@ pub(crate) async fn load(
     let opened =
         Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private, groups };
     Ok(Rc::new(opened))
+}
+
+async fn root_generation(ext: &Ext) -> Result<u32, String> {
+    let root = ufs::store::Inodes::inode(ext, format::ROOT_INO).await;
+    let root = root.map_err(|e| format!("the root directory: {e}"))?;
+    Ok(root.with(|raw| format::ext::inode::InodeRef(raw).generation()))
 }
 
 /// Guards the log, if there is one, of a volume that says by now that it needs recovery.

@@ -2,7 +2,7 @@
 //! last used, whether it ended cleanly, the key of file handles.
 
 use env::{Block, Disk, DiskError, Durability};
-use format::ext::boot::{BOOT_BYTES, BootArea, BootState, decode, encode};
+use format::ext::boot::{self, BOOT_BYTES, BootState, encode};
 use format::ext::superblock::SUPERBLOCK_AT;
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ pub(crate) async fn store(disk: &Rc<dyn Disk>, state: &BootState) -> Result<(), 
     assert!(end <= SUPERBLOCK_AT, "V3: a state up to byte {end} lies over the superblock");
     let mut area = [0; BOOT_BYTES];
     area[at..end as usize].copy_from_slice(&bytes);
-    let said = matches!(decode(&area), BootArea::Ours(s) if s == *state);
+    let said = boot::says(&area, state);
     assert!(said, "V3: state {} of mode {} is not read as it is", state.serial, state.mode);
     let mut blocks = vec![Block::copy_of(&bytes)];
     let unit = 4096;

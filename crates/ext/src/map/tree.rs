@@ -86,8 +86,19 @@ pub(super) fn is_between(way: &[Node], list: &[Mapped]) -> bool {
     })
 }
 
+/// Is each node of the way as it was read, and leads to the next? Its owner has the inode locked: only
+/// another file, whose contents lie in the same block on a damaged volume, can have changed it while
+/// somebody waited.
+fn stands(way: &[Node]) -> bool {
+    let is_same = |n: &Node| n.with(|b| extents::head(b, Some(n.head.depth))) == Ok(n.head);
+    let leads =
+        |(n, below): (&Node, &Node)| n.with(|b| extents::child(b, n.at)) == below.buf.block();
+    way.iter().all(is_same) && way.iter().zip(&way[1..]).all(leads)
+}
+
 impl Ext {
-    /// The way from the root to the leaf that has, or would have, file block `at`.
+    /// The way from the root to the leaf that has, or would have, file block `at`. It stands as long as
+    /// nobody waits.
     pub(super) async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Way, FsError> {
         let bad = |what: String| FormatError::corrupt(what, format!("inode {}", h.ino));
         let root = h.offset + BLOCK_AT;
@@ -104,7 +115,10 @@ impl Ext {
             let entries = last.head.entries;
             last.at = last.with(|n| extents::find(n, entries, at)).unwrap_or(0);
             if last.head.depth == 0 {
-                return Ok(way);
+                let stands = way.len() == 1 || stands(&way);
+                return stands
+                    .then_some(way)
+                    .ok_or_else(|| self.changed_meanwhile(h, FileBlock(at)));
             }
             let (i, depth) = (last.at, last.head.depth - 1);
             let first = |n: &[u8], i| u64::from(extents::first_of(n, i));
@@ -216,8 +230,7 @@ impl Ext {
         way: &mut [Node],
         l: usize,
     ) -> Result<(), FsError> {
-        let (above, below) = way.split_at_mut(l);
-        let (parent, node) = (&mut above[l - 1], &mut below[0]);
+        let (parent, node) = (&way[l - 1], &way[l]);
         let entries = node.head.entries;
         assert!(!parent.is_full(), "E3: a node of inode {} is split below a full one", h.ino);
         let at_end = node.at + 1 == entries;
@@ -244,6 +257,11 @@ impl Ext {
         let in_order = key(i - 1) < first && (i == n || first < key(i));
         assert!(in_order, "E1: half of a node of inode {} goes where it is not found", h.ino);
         let right = self.new_node(txn, h, near, depth, fill).await?;
+        if !stands(&way[l - 1..=l]) {
+            return Err(self.changed_meanwhile(h, FileBlock(u64::from(first))));
+        }
+        let (above, below) = way.split_at_mut(l);
+        let (parent, node) = (&mut above[l - 1], &mut below[0]);
         self.put_node(txn, h, node, keep, |_| ());
         if self.plant.is(SPLIT_IN_TWO) {
             self.in_two(txn).await?;

@@ -61,15 +61,25 @@ pub fn decode(area: &[u8]) -> BootArea {
 /// Openings are counted at most so far.
 const COUNT_MAX: u64 = 1 << 62;
 
+/// A slot that is believed. Nobody counts as far as 2^62: a slot that says so is not ours, whatever
+/// its sum says.
 fn decode_slot(slot: &[u8]) -> Option<BootState> {
+    let s = read_slot(slot)?;
+    let believed = [s.serial, s.opened, s.losses].iter().all(|n| *n <= COUNT_MAX);
+    believed.then_some(s)
+}
+
+/// Does a slot of the area say this? Of one that was just made it has to hold, also where it goes on
+/// from counts so high that the next opening will not believe them.
+pub fn says(area: &[u8; BOOT_BYTES], state: &BootState) -> bool {
+    area.chunks_exact(SLOT).any(|slot| read_slot(slot).as_ref() == Some(state))
+}
+
+fn read_slot(slot: &[u8]) -> Option<BootState> {
     if !slot.starts_with(MAGIC) || crc32c::crc32c(&slot[12..]) != le32(slot, 8) {
         return None;
     }
-    // Nobody counts so far: a slot that says so is not ours, whatever its sum says.
     let counts = [16, 24, 32].map(|at| le64(slot, at));
-    if counts.iter().any(|n| *n > COUNT_MAX) {
-        return None;
-    }
     let mode = &slot[48..64];
     let end = mode.iter().position(|&b| b == 0).unwrap_or(mode.len());
     Some(BootState {
@@ -117,6 +127,18 @@ mod tests {
             area[at..at + 512].copy_from_slice(&bytes);
             let BootArea::Ours(s) = decode(&area) else { panic!("it is ours") };
             assert_eq!((s.serial, s.opened), (1, 7), "beside {serial} and {opened}");
+        }
+    }
+
+    #[test]
+    fn what_is_made_says_what_it_was_made_of_however_high_it_counts() {
+        for n in [0, COUNT_MAX - 1, COUNT_MAX, COUNT_MAX + 1] {
+            let state = BootState { serial: n, opened: n, losses: n, ..BootState::default() };
+            let mut area = [0; BOOT_BYTES];
+            let (at, bytes) = encode(&state);
+            area[at..at + SLOT].copy_from_slice(&bytes);
+            assert!(says(&area, &state), "{n}");
+            assert_eq!(decode(&area) == BootArea::Ours(state), n <= COUNT_MAX, "{n}");
         }
     }
 

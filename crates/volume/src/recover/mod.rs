@@ -189,8 +189,17 @@ pub(crate) async fn carry_out(
         did.repaired += findings;
         did.blocks_written += blocks;
     }
-    assert!(!p.lists_orphans, "V2: what the orphan file lists was finished, and is listed still");
+    if p.lists_orphans {
+        return Err(VolumeError(not_kept("what its orphan file lists was finished")));
+    }
     Ok(did)
+}
+
+/// The disk has taken a write, and does not have it, or another machine writes to it as well (V2).
+fn not_kept(what: &str) -> String {
+    format!(
+        "{what}, and the disk does not say so: check the disk, and whether another machine uses it"
+    )
 }
 
 async fn do_plan(
@@ -224,7 +233,9 @@ async fn do_plan(
         Plan::Repair(report, mode) => {
             repair(&at.disk, &report, o).await?;
             look_again(p, at).await?;
-            assert!(p.superblock.is_clean(), "V2: a repair of mode {mode} leaves it unclean");
+            if !p.superblock.is_clean() {
+                return Err(VolumeError(not_kept("it was repaired")));
+            }
             Ok(Recovered {
                 mode: Some(mode.to_string()),
                 repaired: report.counts.values().sum(),
