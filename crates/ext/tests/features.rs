@@ -185,3 +185,31 @@ fn a_table_of_a_group_without_a_bitmap_is_zeroed() {
     }
     w.close_and_judge(v, "groups with their first inodes");
 }
+
+/// Also where no transaction begins for it, because operations are not atomic: who copies the volume
+/// has been told that nothing is written any more.
+#[test]
+fn a_label_waits_while_the_volume_stands_still() {
+    let mut w = World::small();
+    let v = w.open(Mode::Async);
+    w.sync(&v).unwrap();
+    let (ufs, ext) = (v.ufs.clone(), v.ext.clone());
+    let (held, after) = w.run(move |env| async move {
+        let number = ext.standstill().hold().unwrap();
+        let done = Rc::new(Cell::new(false));
+        let told = done.clone();
+        env.spawn("label", async move {
+            let call = Call::local(Request::SetLabel { label: "new".into() });
+            ufs.call(call).await.result.unwrap();
+            told.set(true);
+        });
+        env.sleep(Nanos::from_secs(1)).await;
+        let held = (done.get(), ext.superblock().label());
+        assert!(ext.standstill().release(number));
+        env.sleep(Nanos::from_secs(1)).await;
+        (held, (done.get(), ext.superblock().label()))
+    });
+    assert_eq!((held.0, after.0), (false, true));
+    assert_ne!(held.1, after.1);
+    w.close_and_judge(v, "with another label");
+}
