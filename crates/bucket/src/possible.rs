@@ -10,8 +10,8 @@ use crate::volume::Shape;
 /// Serials end here. A place would have room for twice as many, so that none that a writer goes on
 /// with is too large.
 pub(crate) const SERIALS_END: Serial = Serial(1 << 46);
-/// Who becomes the writer has as many before him as there are behind him, so that none that he makes is
-/// too large (I4).
+/// Who becomes the writer has as many before him as there are behind him, so that none that he
+/// makes is too large (I4).
 pub(crate) const SERIALS_TO_OPEN: Serial = Serial(1 << 45);
 /// An object has fewer blocks, so that the places of two are never neighbours.
 pub(crate) const BLOCKS_END: u64 = (1 << INDEX_BITS) - 1;

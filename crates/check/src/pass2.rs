@@ -67,8 +67,8 @@ impl Check<'_> {
             let (resealed, part) = self.check_tail(&mut bytes, &mut here)?;
             broken_node |= here.is_node && resealed;
             self.check_chain(&mut bytes[..part], &mut here);
-            // One with a broken chain was no list before: what goes with the index is what is a node
-            // now, and is asked of the same bytes then (`flatten_index`).
+            // One with a broken chain was no list before: what goes with the index is what is a
+            // node now, and is asked of the same bytes then (`flatten_index`).
             here.is_node = d.indexed && is_node(&bytes, n == 0, self.tail());
             self.check_entries(&mut bytes[..part], &mut here, &mut names);
             changed |= here.changed;

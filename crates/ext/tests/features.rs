@@ -186,8 +186,8 @@ fn a_table_of_a_group_without_a_bitmap_is_zeroed() {
     w.close_and_judge(v, "groups with their first inodes");
 }
 
-/// Also where no transaction begins for it, because operations are not atomic: who copies the volume
-/// has been told that nothing is written any more.
+/// Also where no transaction begins for it, because operations are not atomic: who copies the
+/// volume has been told that nothing is written any more.
 #[test]
 fn a_label_waits_while_the_volume_stands_still() {
     let mut w = World::small();

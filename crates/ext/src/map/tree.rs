@@ -86,9 +86,9 @@ pub(super) fn is_between(way: &[Node], list: &[Mapped]) -> bool {
     })
 }
 
-/// Is each node of the way as it was read, and leads to the next? Its owner has the inode locked: only
-/// another file, whose contents lie in the same block on a damaged volume, can have changed it while
-/// somebody waited.
+/// Is each node of the way as it was read, and leads to the next? Its owner has the inode locked:
+/// only another file, whose contents lie in the same block on a damaged volume, can have changed it
+/// while somebody waited.
 fn stands(way: &[Node]) -> bool {
     let is_same = |n: &Node| n.with(|b| extents::head(b, Some(n.head.depth))) == Ok(n.head);
     let leads =
@@ -97,8 +97,8 @@ fn stands(way: &[Node]) -> bool {
 }
 
 impl Ext {
-    /// The way from the root to the leaf that has, or would have, file block `at`. It stands as long as
-    /// nobody waits.
+    /// The way from the root to the leaf that has, or would have, file block `at`. It stands as
+    /// long as nobody waits.
     pub(super) async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Way, FsError> {
         let bad = |what: String| FormatError::corrupt(what, format!("inode {}", h.ino));
         let root = h.offset + BLOCK_AT;

@@ -1,5 +1,5 @@
-//! A mechanism that protects nothing, and compares what a transaction changes with what it was begun
-//! for. To the layout it is one whose transactions are atomic.
+//! A mechanism that protects nothing, and compares what a transaction changes with what it was
+//! begun for. To the layout it is one whose transactions are atomic.
 
 use super::{Vol, World};
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};

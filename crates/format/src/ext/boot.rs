@@ -69,8 +69,8 @@ fn decode_slot(slot: &[u8]) -> Option<BootState> {
     believed.then_some(s)
 }
 
-/// Does a slot of the area say this? Of one that was just made it has to hold, also where it goes on
-/// from counts so high that the next opening will not believe them.
+/// Does a slot of the area say this? Of one that was just made it has to hold, also where it goes
+/// on from counts so high that the next opening will not believe them.
 pub fn says(area: &[u8; BOOT_BYTES], state: &BootState) -> bool {
     area.chunks_exact(SLOT).any(|slot| read_slot(slot).as_ref() == Some(state))
 }
