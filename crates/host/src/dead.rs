@@ -62,6 +62,11 @@ pub fn unescaped(field: &str) -> PathBuf {
 }
 
 impl Mount {
+    /// Is it one that a server of ours has made?
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
     /// Is it one of ours whose server has ended? Not to be asked while a server may be there: it
     /// would be waited for.
     pub(crate) fn is_dead(&self, device: u64) -> bool {

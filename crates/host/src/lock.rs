@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 /// How long the writes of a killed process may take to end (until then the kernel has its files,
 /// and the lock, though the process is gone), and how long one that lets go, or only reads.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So long the kernel takes at most to end the mount of a killed server.
+const ENDING: Duration = Duration::from_millis(500);
 /// How long a process that has lost its mount may take to say that it lets go.
 const GRACE: Duration = Duration::from_millis(800);
 
@@ -176,6 +178,19 @@ fn mounted_at(path: &Path, mount: &dead::Mount) -> String {
     format!("{shown}: in use, mounted at {at}: unmount it first")
 }
 
+/// A mount of the device that is not dead. A server that was killed has let its lock go some
+/// milliseconds before the kernel ends its mount: that is waited for.
+fn alive_on(device: u64) -> Option<dead::Mount> {
+    let start = Instant::now();
+    loop {
+        let alive = dead::mounts_of(device).into_iter().find(|m| !m.is_dead(device))?;
+        if !alive.is_ours() || start.elapsed() > ENDING {
+            return Some(alive);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Refuses an image that the kernel has mounted or made a loop device of. A mount of ours without a
 /// server is none: whoever asks has the lock, so no server is there.
 fn check_unused(file: &File, path: &Path, exclusive: bool) -> Result<(), String> {
@@ -183,9 +198,7 @@ fn check_unused(file: &File, path: &Path, exclusive: bool) -> Result<(), String>
     let meta = file.metadata().map_err(|e| format!("{shown}: {e}"))?;
     if meta.file_type().is_block_device() {
         let device = meta.rdev();
-        let mounts = dead::mounts_of(device);
-        let alive = mounts.iter().find(|m| !m.is_dead(device));
-        alive.map_or(Ok(()), |m| Err(mounted_at(path, m)))?;
+        alive_on(device).map_or(Ok(()), |m| Err(mounted_at(path, &m)))?;
         return backing::check_unused(device, path, exclusive);
     }
     for dev in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
