@@ -17,7 +17,8 @@ pub(crate) const KIND: &str = "fuseblk.cairn";
 #[derive(Debug)]
 pub(crate) struct Mount {
     pub(crate) dir: PathBuf,
-    is_ours: bool,
+    /// A server of ours has made it.
+    pub(crate) is_ours: bool,
 }
 
 /// The mounts of this device that this process can see, the uppermost first.
@@ -62,11 +63,6 @@ pub fn unescaped(field: &str) -> PathBuf {
 }
 
 impl Mount {
-    /// Is it one that a server of ours has made?
-    pub(crate) fn is_ours(&self) -> bool {
-        self.is_ours
-    }
-
     /// Is it one of ours whose server has ended? Not to be asked while a server may be there: it
     /// would be waited for.
     pub(crate) fn is_dead(&self, device: u64) -> bool {

@@ -184,7 +184,7 @@ fn alive_on(device: u64) -> Option<dead::Mount> {
     let start = Instant::now();
     loop {
         let alive = dead::mounts_of(device).into_iter().find(|m| !m.is_dead(device))?;
-        if !alive.is_ours() || start.elapsed() > ENDING {
+        if !alive.is_ours || start.elapsed() > ENDING {
             return Some(alive);
         }
         std::thread::sleep(Duration::from_millis(5));
