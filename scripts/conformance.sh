@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/lib.sh
 
-ALL=(pjdfstest fsx real_tree rounds kernel_made kernel_crashed ext4_turns ext4_features ext4_mmp e2fsprogs_images errors mounted_uring no_uring sigkill bucket programs page powercut unprivileged crash nfs_vm newcomer package boot)
+ALL=(pjdfstest fsx real_tree rounds kernel_made kernel_crashed ext4_turns beside_kernel ext4_features ext4_mmp e2fsprogs_images errors mounted_uring no_uring sigkill bucket programs page powercut unprivileged crash nfs_vm newcomer package boot)
 QUICK=
 STAGES=()
 for arg in "$@"; do

@@ -2,26 +2,26 @@
 //! that lies nowhere; `ufs` changes them, and here they move out into a block.
 //!
 //! 1. Inode and block change in one transaction, the block's contents with it: where the mode does
-//!    not order contents before what points at them, they are written and durable first. What was
-//!    durable in the inode is so in the block.
-//! 2. Who looks a name up has not locked the directory. While that moves he sees it as it will be:
-//!    the inode has lost it already, and the block is not there yet.
+//!    not order the block before what points at it, it is written and durable first. What was
+//!    durable in the inode is so in the block, also where another file's fsync writes the inode.
+//! 2. Who looks a name up has not locked the directory. So the block is made beside the inode, with
+//!    all the waiting that it takes, and the inode led to it in one step. A full volume, or a disk
+//!    that fails, leaves the contents where they are.
 //!
 //! Invariants:
-//! * N1. Contents are in one place: in the inode, or in blocks.
-//! * N2. What comes back into an inode is what was taken out of it.
-//! * N3. A directory moves once at a time, and is as long as its block afterwards.
+//! * N1. Contents are in one place: in the inode, or in one block.
+//! * N2. What moves is what is in the inode when it is led to the block.
 
 use crate::Ext;
 use crate::plants::INLINE_DROPPED;
-use cache::Buf;
+use cache::{Buf, BufKind};
 use env::Block;
 use format::ext::inline;
 use format::ext::inode::{InodeMut, InodeRef};
-use format::{FileBlock, FormatError};
+use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Change, Txn};
 use ufs::InodeHandle;
-use ufs::store::{Contents, Directories, Fill, StoreInfo};
+use ufs::store::StoreInfo;
 use vfs::FsError;
 
 impl Ext {
@@ -73,10 +73,6 @@ impl Ext {
 
     /// A directory that lies in the inode, as a block of entries; None: it does not.
     pub(crate) fn inline_dir(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
-        // Every look at a directory's block passes here: a block is made only for one that does.
-        if let Some(image) = self.moving.borrow().get(&h.ino) {
-            return Ok(Some(self.detached(image)));
-        }
         let Some(bytes) = self.inline_bytes(h)? else { return Ok(None) };
         Ok(Some(self.detached(&self.dir_image(h, &bytes)?)))
     }
@@ -96,13 +92,6 @@ impl Ext {
         assert!(self.maps_nothing(h), "N1: inode {} has blocks, and had contents in it", h.ino);
     }
 
-    fn put_back(&self, txn: &mut Txn, h: &InodeHandle, bytes: &[u8]) {
-        let stored = h.edit(txn, Change::Grow(h.ino), |raw| inline::store(raw, bytes));
-        assert!(stored, "N2: what was taken out of inode {} fits in again", h.ino);
-        let back = h.with(inline::contents);
-        assert_eq!(back.ok().flatten().as_deref(), Some(bytes), "N2: contents of inode {}", h.ino);
-    }
-
     /// Contents go for good; true: there were any in the inode. The length is the caller's.
     pub(crate) fn drop_inline(&self, txn: &mut Txn, h: &InodeHandle, from: FileBlock) -> bool {
         let is_inline = self.is_inline(h);
@@ -112,74 +101,84 @@ impl Ext {
         is_inline
     }
 
+    /// See [`ufs::store::Contents::move_out`].
     pub(crate) async fn move_inline_out(
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
     ) -> Result<(), FsError> {
-        let (is_dir, all) = (h.with(|raw| InodeRef(raw).is_dir()), self.inline_bytes(h)?);
-        let Some(all) = all else { return Ok(()) };
-        let moved = if is_dir {
-            let image = self.dir_image(h, &all)?;
-            let other = self.moving.borrow_mut().insert(h.ino, image.clone());
-            assert!(other.is_none(), "N3: directory {} moves twice at a time", h.ino);
-            self.take_out(txn, h);
-            let grown = match self.between(txn).await {
-                Ok(()) => self.dir_grow(txn, h, FileBlock(0), &image).await.map(drop),
-                split => split,
-            };
-            self.moving.borrow_mut().remove(&h.ino);
-            grown
-        } else {
-            let bytes = self.inline_file(h)?.unwrap_or_default();
-            self.take_out(txn, h);
-            self.between(txn).await?;
-            self.put_contents(txn, h, &bytes).await
+        let Some(all) = self.inline_bytes(h)? else { return Ok(()) };
+        let is_dir = h.with(|raw| InodeRef(raw).is_dir());
+        let bytes = match is_dir {
+            true => self.dir_image(h, &all)?,
+            false => self.inline_file(h)?.unwrap_or_default(),
         };
-        match moved {
-            // Nothing leads to a block: what is in the inode still is all that there is.
-            Err(why) if self.maps_nothing(h) => {
-                self.put_back(txn, h, &all);
-                Err(why)
-            }
-            Ok(()) if is_dir => {
-                let size = self.block_bytes() as u64;
-                h.edit(txn, Change::GrowDir(h.ino), |raw| InodeMut(raw).set_size(size));
-                let end = self.find_cached(h, FileBlock(0), 2);
-                let is_one = end.is_none_or(|run| run.start.is_some() && run.len == 1);
-                assert!(is_one, "N3: directory {} has {end:?}, and is one block long", h.ino);
-                Ok(())
-            }
-            moved => moved,
+        if bytes.is_empty() {
+            self.take_out(txn, h);
+            return Ok(());
         }
+        let buf = self.block_beside(txn, h, &bytes, is_dir).await?;
+        let moves = self.inline_bytes(h)?;
+        assert_eq!(moves.as_ref(), Some(&all), "N2: contents of inode {} in between", h.ino);
+        // 2: nobody waits from here on until the inode leads to the block.
+        self.take_out(txn, h);
+        if self.plant.is(INLINE_DROPPED) {
+            self.in_two(txn).await?;
+        }
+        self.lead_to(txn, h, buf.block()).await?;
+        self.count_sectors(txn, h, 1);
+        let there = self.find_cached(h, FileBlock(0), 2);
+        let is_one = there.is_none_or(|run| run.start == Some(buf.block()) && run.len == 1);
+        assert!(is_one, "N1: inode {} has {there:?}, and is one block long", h.ino);
+        if is_dir {
+            let size = self.block_bytes() as u64;
+            h.edit(txn, Change::GrowDir(h.ino), |raw| InodeMut(raw).set_size(size));
+        }
+        Ok(())
     }
 
-    /// A planted bug makes two transactions of what is one.
-    async fn between(&self, txn: &mut Txn) -> Result<(), FsError> {
-        if self.plant.is(INLINE_DROPPED) { self.in_two(txn).await } else { Ok(()) }
-    }
-
-    /// A file's first block, with what was in the inode.
-    async fn put_contents(
+    /// A new block with what is in the inode, to which nothing leads yet.
+    async fn block_beside(
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
         bytes: &[u8],
-    ) -> Result<(), FsError> {
-        if bytes.is_empty() {
-            return Ok(());
+        is_dir: bool,
+    ) -> Result<Buf, FsError> {
+        let goal = self.goal_near(h);
+        let run = match self.geo.extents {
+            true => self.alloc_blocks(txn, goal, 1).await?,
+            false => self.alloc_for_pointers(txn, goal, 1).await?,
+        };
+        let guarantees = self.mechanism.guarantees();
+        let (buf, is_first) = if is_dir {
+            (self.put_dir_block(txn, h, run.start, bytes), guarantees.new_blocks_first)
+        } else {
+            let buf = self.cache.get_new(run.start, BufKind::Data, h.ino);
+            buf.modify(|b| b[..bytes.len()].copy_from_slice(bytes));
+            txn.data(h.ino, &buf, 0..bytes.len());
+            (buf, guarantees.contents_first)
+        };
+        if !is_first {
+            self.make_durable(&buf).await?;
         }
-        let whole = (Fill::Whole, Fill::Whole);
-        let bufs = self.write_blocks(txn, h, FileBlock(0), 1, whole).await?;
-        bufs[0].modify(|b| b[..bytes.len()].copy_from_slice(bytes));
-        txn.data(h.ino, &bufs[0], 0..bytes.len());
-        if !self.mechanism.guarantees().contents_first {
-            // 1: nothing durable leads to the block yet.
-            let done = self.cache.write(bufs).await;
-            done.map_err(|e| self.failed(&e.into()))?;
-            let done = self.cache.flush_device().await;
-            done.map_err(|e| self.failed(&e.into()))?;
+        Ok(buf)
+    }
+
+    /// The first block of a map that is empty.
+    async fn lead_to(&self, txn: &mut Txn, h: &InodeHandle, to: BlockNo) -> Result<(), FsError> {
+        if self.has_extents(h) {
+            return self.tree_put_one(txn, h, FileBlock(0), to).await;
         }
+        self.set_pointer(txn, h, &self.inode_leaf(h, 0), 0, to);
         Ok(())
+    }
+
+    /// 1: the mechanism does not see to it that a block is durable before what leads to it is.
+    pub(crate) async fn make_durable(&self, buf: &Buf) -> Result<(), FsError> {
+        let done = self.cache.write(vec![buf.clone()]).await;
+        done.map_err(|e| self.failed(&e.into()))?;
+        let done = self.cache.flush_device().await;
+        done.map_err(|e| self.failed(&e.into()))
     }
 }

@@ -23,11 +23,10 @@ use cache::{Buf, Cache};
 use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::{Geometry, Superblock};
-use format::{BlockNo, Extent, FormatError, Ino};
+use format::{BlockNo, Extent, FormatError};
 use group::Groups;
 use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use ufs::{InodeHandle, Limits};
 use vfs::FsError;
@@ -70,8 +69,6 @@ pub struct Ext {
     /// Planted bug: nodes of trees whose freeing nobody is told of.
     untold: RefCell<Vec<BlockNo>>,
     trimming: alloc::Trimming,
-    /// The blocks of directories that are moving out of their inodes.
-    moving: RefCell<BTreeMap<Ino, Vec<u8>>>,
 }
 
 impl Ext {

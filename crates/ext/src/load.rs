@@ -153,7 +153,6 @@ impl Ext {
             watch: Watch::new(found.plant.0),
             untold: RefCell::default(),
             trimming: Default::default(),
-            moving: RefCell::default(),
             orphans: RefCell::default(),
         }))
     }

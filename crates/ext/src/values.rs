@@ -195,6 +195,9 @@ impl Ext {
         of: &InodeHandle,
         made: &[Elsewhere],
     ) -> Result<(), FsError> {
+        if txn.is_over() {
+            return Err(FsError::Io); // the disk has failed while another one went
+        }
         let mut all = Vec::new();
         for at in made {
             let h = self.value_inode(of, *at).await?;

@@ -4,12 +4,13 @@
 
 use crate::common::{ROOT, Vol, World, pattern};
 use check::{IoError, ReadBlocks};
-use env::Rng;
+use env::{DiskId, Rng};
 use format::Ino;
 use mechanisms::Mode;
+use sim::Fault;
 use std::collections::BTreeMap;
 use ufs::store::{Attributes, Inodes};
-use vfs::{FsError, Reply, Request, XattrMode};
+use vfs::{FsError, Reply, Request, SetAttr, XattrMode};
 
 const KINDS: &[&[&str]] = &[
     &["-b", "1024", "-O", "ea_inode"],
@@ -304,4 +305,90 @@ fn a_shared_block_of_attributes_has_a_user_fewer() {
     assert_eq!((get(&mut w, &v, f), get(&mut w, &v, g)), (pattern(9, 600), pattern(9, 500)));
     w.unlink(&v, ROOT, "f").unwrap();
     w.close_and_judge(v, "each has its own, and one has gone");
+}
+
+/// A short symlink with a long attribute: e2fsck goes by the blocks that the inode counts.
+#[test]
+fn the_text_of_a_symlink_is_not_taken_for_blocks() {
+    for kind in KINDS {
+        let mut w = World::mke2fs(32 << 20, &[&["-t", "ext4"], *kind].concat());
+        let mut v = w.open(Mode::Async);
+        for (n, len) in (0..).zip([1, 4, 5, 30, 59]) {
+            let text = vec![b'a'; len];
+            let s = w.make(&v, ROOT, &format!("s{n}"), vfs::MakeKind::Symlink(text)).unwrap();
+            set(&mut w, &v, s, "security.short", &pattern(1, 20)).unwrap();
+            set(&mut w, &v, s, "security.long", &pattern(1, 5000)).unwrap();
+            v = judge(&mut w, v, &format!("{kind:?}: a link of {len} bytes"));
+            assert_eq!(get(&mut w, &v, s, "security.short").unwrap(), pattern(1, 20));
+            assert_eq!(get(&mut w, &v, s, "security.long").unwrap(), pattern(1, 5000));
+        }
+    }
+}
+
+/// An access or default list for so many users.
+fn list_for(users: u32) -> Vec<u8> {
+    let entry = |tag: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &7u16.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let mut all = 2u32.to_le_bytes().to_vec();
+    all.extend(entry(1, u32::MAX));
+    (0..users).for_each(|n| all.extend(entry(2, 1000 + n)));
+    [4, 16, 32].iter().for_each(|tag| all.extend(entry(*tag, u32::MAX)));
+    all
+}
+
+/// Lists that no block has room for are given to what is made in a directory, and follow its mode.
+#[test]
+fn long_lists_are_inherited_and_follow_the_mode() {
+    for kind in KINDS {
+        let mut w = World::mke2fs(32 << 20, &[&["-t", "ext4"], *kind].concat());
+        let v = w.open(Mode::Async);
+        let (d, users) = (w.dir(&v, ROOT, "d"), 700);
+        set(&mut w, &v, d, "system.posix_acl_default", &list_for(users)).unwrap();
+        let v = judge(&mut w, v, "a directory with a long list");
+        let made = [w.dir(&v, d, "sub"), w.file(&v, d, "file")];
+        for ino in made {
+            let list = get(&mut w, &v, ino, "system.posix_acl_access").unwrap();
+            assert_eq!(list.len(), list_for(users).len());
+            let set = SetAttr { mode: Some(0o750), ..SetAttr::default() };
+            w.call(&v, Request::SetAttr { ino, set }).unwrap();
+            assert_eq!(w.attr(&v, ino).mode & 0o777, 0o750);
+            let list = get(&mut w, &v, ino, "system.posix_acl_access").unwrap();
+            assert_eq!(list[list.len() - 14], 5, "its mask");
+        }
+        let v = judge(&mut w, v, "its files");
+        let before = free(&mut w, &v);
+        let name = b"sub".to_vec();
+        w.call(&v, Request::Rmdir { dir: d, name }).unwrap();
+        w.unlink(&v, d, "file").unwrap();
+        assert!(free(&mut w, &v).1 >= before.1 + 5, "three values and two files");
+        judge(&mut w, v, "they are gone");
+    }
+}
+
+/// What a directory gets from the one above it goes into values; there is room for the first alone,
+/// and the disk fails while that goes again.
+#[test]
+fn a_disk_that_fails_while_a_value_is_taken_back_is_an_error() {
+    let args = ["-t", "ext4", "-b", "1024", "-m", "0", "-O", "ea_inode,^metadata_csum"];
+    let mut failed = 0;
+    for (free, after) in (3..9).flat_map(|free| (0..8).map(move |after| (free, after))) {
+        let mut w = World::mke2fs(4 << 20, &args);
+        let v = w.open(Mode::Sync);
+        let d = w.dir(&v, ROOT, "d");
+        set(&mut w, &v, d, "system.posix_acl_default", &list_for(240)).unwrap();
+        let rest = w.file(&v, ROOT, "rest");
+        let mut at = 0;
+        while let Ok(n) = w.write(&v, rest, at, &pattern(3, 1024)) {
+            at += u64::from(n);
+        }
+        w.resize(&v, rest, at - 1024 * free).unwrap();
+        w.sync(&v).unwrap();
+        let counts = w.sim.counts;
+        w.sim.set_fault(Fault::Gone(DiskId(0), counts[1] + counts[2] + after));
+        if w.make(&v, d, "sub", vfs::MakeKind::Dir).is_err() {
+            failed += usize::from(w.sim.has_failed());
+        }
+    }
+    assert!(failed > 10, "{failed} of them failed on the disk");
 }

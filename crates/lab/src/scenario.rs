@@ -28,6 +28,7 @@ mod moved;
 mod moves;
 mod neighbours;
 mod owners;
+mod pieces;
 mod postmark;
 mod scaled;
 mod sharing;
@@ -181,6 +182,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "neighbours",
             "files whose inodes lie side by side, and callers in the middle of changing each",
         ),
+        ("pieces", "directories in many pieces, which grow while others' changes are made durable"),
         (HOLES, "holes in a file whose map is long, some of them longer than one transaction"),
         (
             "crowd",
@@ -327,6 +329,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "attributes" => attributes::script(seed),
         "owners" => owners::script(seed),
         "swaps" => swaps::script(seed),
+        "pieces" => pieces::script(seed),
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
         "gaps" => gaps::script(seed),

@@ -6,9 +6,11 @@
 //! then the next. What lies elsewhere stays there as long as it is not set anew.
 
 use crate::Ufs;
+use crate::ops::xattr::VALUE_MAX;
 use crate::store::{InodeHandle, Store};
+use crate::xattrs::ACL_ACCESS;
 use format::ext::inline;
-use format::ext::inode::InodeRef;
+use format::ext::inode::{FAST_SYMLINK_MAX, InodeRef};
 use format::ext::xattr::{self, Attribute, Elsewhere};
 use format::{FormatError, Ino};
 use integrity::Credits;
@@ -43,7 +45,8 @@ impl<S: Store> Ufs<S> {
         // Contents have no other place.
         sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
         let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
-        let most = if self.may_be_torn(h, &sorted) { 0 } else { sorted.len() };
+        let is_apart = self.may_be_torn(h, &sorted) || self.is_taken_for_long(h);
+        let most = if is_apart { 0 } else { sorted.len() };
         let n = (0..=most).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
         if most == 0 || self.fits_in_block(&sorted[n..]) {
             return (sorted, n);
@@ -68,6 +71,16 @@ impl<S: Store> Ufs<S> {
 
     fn fits_in_block(&self, list: &[Attribute]) -> bool {
         xattr::room_needed(list) + xattr::BLOCK_HEAD <= self.store.limits().block_bytes
+    }
+
+    /// Is it a symlink whose text lies in the inode, on a volume whose values may have inodes? With
+    /// the blocks of a value counted, and no attribute block, e2fsck (1.47) takes the text for the
+    /// numbers of blocks, and would mend that.
+    fn is_taken_for_long(&self, h: &InodeHandle) -> bool {
+        let is_short = |i: InodeRef<'_>| {
+            i.is_symlink() && !i.is_inline() && i.size() <= FAST_SYMLINK_MAX as u64
+        };
+        self.store.limits().value_inodes && h.with(|raw| is_short(InodeRef(raw)))
     }
 
     /// Could a write be torn between the pointer to the block and what lies inside, where that is
@@ -107,9 +120,41 @@ impl<S: Store> Ufs<S> {
             return Credits::blocks(16);
         }
         let moved = self.to_move(h, list).unwrap_or_default();
-        let blocks = |i: &usize| list[*i].value.len().div_ceil(limits.block_bytes) as u64;
-        let made: u64 = moved.iter().map(|i| PER_VALUE + blocks(i)).sum();
+        let made = moved.iter().map(|i| self.blocks_of_value(&list[*i])).sum::<u64>();
         Credits { blocks: 16 + TO_FREE.blocks + made, makes_room: false, ..TO_FREE }
+    }
+
+    /// What a value that goes elsewhere takes of a transaction.
+    fn blocks_of_value(&self, a: &Attribute) -> u64 {
+        PER_VALUE + a.value.len().div_ceil(self.store.limits().block_bytes) as u64
+    }
+
+    /// `need`, and what a new inode takes beside it that gets these attributes.
+    pub(crate) fn credits_with(&self, need: Credits, new: &[Attribute]) -> Credits {
+        if !self.store.limits().value_inodes || self.fits_in_block(new) {
+            return need;
+        }
+        let made = new.iter().map(|a| self.blocks_of_value(a)).sum::<u64>();
+        Credits { blocks: need.blocks + TO_FREE.blocks + made, ..TO_FREE }
+    }
+
+    /// `need`, and what a change of the inode's access list takes beside it.
+    pub(crate) async fn credits_to_relist(
+        &self,
+        h: &InodeHandle,
+        need: Credits,
+    ) -> Result<Credits, FsError> {
+        if !self.store.limits().value_inodes || !Self::has_attributes(h) {
+            return Ok(need);
+        }
+        let mut list = self.attributes(h).await?;
+        for a in &mut list {
+            if let Some(at) = a.elsewhere.filter(|_| a.index == ACL_ACCESS) {
+                (a.value, a.elsewhere) = (vec![0; (at.len as usize).min(VALUE_MAX)], None);
+            }
+        }
+        let most = self.credits_of(h, &list);
+        Ok(Credits { blocks: need.blocks + most.blocks, ..most })
     }
 
     /// The values that the attributes name as they are stored now.
@@ -136,7 +181,7 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(), FsError> {
         match self.store.limits().value_inodes {
             true => self.put_values(txn, h, list, true).await,
-            false => self.put_attributes(txn, h, list).await,
+            false => self.store_attributes(txn, h, list).await.map(drop),
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) const ACL_DEFAULT: u8 = 3;
 pub(crate) struct Inherited {
     /// Permission bits after umask or default list.
     pub(crate) mode: u32,
-    lists: Vec<Attribute>,
+    pub(crate) lists: Vec<Attribute>,
 }
 
 /// The group bits of a mode with an access list are the list's mask.
@@ -120,19 +120,6 @@ impl<S: Store> Ufs<S> {
             i.xattr_block_wide().0 != 0
                 || (space.len() > 4 && format::bytes::le32(space, 0) == xattr::MAGIC)
         })
-    }
-
-    /// Stores these as the inode's attributes. None of their values goes elsewhere for it.
-    pub(crate) async fn put_attributes(
-        &self,
-        txn: &mut S::Txn,
-        h: &InodeHandle,
-        list: &[Attribute],
-    ) -> Result<(), FsError> {
-        match self.store.limits().value_inodes {
-            true => self.put_values(txn, h, list, false).await,
-            false => self.store_attributes(txn, h, list).await.map(drop),
-        }
     }
 
     /// Writes them into the inode and its block. False: others have the block that it had.
@@ -331,7 +318,7 @@ impl<S: Store> Ufs<S> {
         }
         let mut all = self.attributes(h).await?; // a directory's contents may be one
         all.extend(from.lists.iter().cloned());
-        self.put_attributes(txn, h, &all).await
+        self.put_or_move(txn, h, &all).await
     }
 
     /// A chmod: the access list follows the mode, and neither is seen without the other. First the
@@ -353,7 +340,7 @@ impl<S: Store> Ufs<S> {
             for a in all.iter_mut().filter(|a| a.index == ACL_ACCESS) {
                 (a.value, a.elsewhere) = (acl::to_disk(&list), None);
             }
-            self.put_attributes(txn, &inode.h, &all).await?;
+            self.put_or_move(txn, &inode.h, &all).await?;
         }
         let to = self.store.xattr_pointer(&inode.h);
         Self::put_mode(txn, &inode.h, mode as u16, (from, to));

@@ -20,7 +20,7 @@ impl Ext {
     pub(crate) fn generation(&self, h: &InodeHandle) -> u32 {
         h.with(|raw| InodeRef(raw).generation())
     }
-    pub(super) fn goal_near(&self, h: &InodeHandle) -> Goal {
+    pub(crate) fn goal_near(&self, h: &InodeHandle) -> Goal {
         Goal::In(self.geo.group_of_ino(h.ino))
     }
 

@@ -188,7 +188,19 @@ impl Ext {
             extents::set_head(n, Head { entries, max, depth });
         });
         self.count_sectors(txn, h, 1);
+        self.before_names_move(h, &buf).await?;
         Ok(e.start)
+    }
+
+    /// Where the mechanism keeps no order, a node of a directory is durable before anything else
+    /// is that the names in its blocks are found by: they may be of files that were fsynced long
+    /// ago. (Of a file itself nothing is promised once it is changed again.)
+    async fn before_names_move(&self, h: &InodeHandle, node: &Buf) -> Result<(), FsError> {
+        let is_dir = h.with(|raw| InodeRef(raw).is_dir());
+        match is_dir && !self.mechanism.guarantees().new_blocks_first {
+            true => self.make_durable(node).await,
+            false => Ok(()),
+        }
     }
 
     /// The root's entries go into a new block under it.
@@ -262,14 +274,20 @@ impl Ext {
         }
         let (above, below) = way.split_at_mut(l);
         let (parent, node) = (&mut above[l - 1], &mut below[0]);
-        self.put_node(txn, h, node, keep, |_| ());
-        if self.plant.is(SPLIT_IN_TWO) {
-            self.in_two(txn).await?;
-        }
-        self.put_node(txn, h, parent, n + 1, |b| {
+        let has_two = |b: &mut [u8]| {
             b.copy_within(ENTRY + ENTRY * i..ENTRY + ENTRY * n, ENTRY + ENTRY * (i + 1));
             extents::set_index(b, i, first, right);
-        });
+        };
+        if self.plant.is(SPLIT_IN_TWO) {
+            self.put_node(txn, h, node, keep, |_| ());
+            self.in_two(txn).await?;
+            self.put_node(txn, h, parent, n + 1, has_two);
+            return Ok(());
+        }
+        // A crash in between leaves in the node what its right neighbour has, and is found there.
+        self.put_node(txn, h, parent, n + 1, has_two);
+        self.before_names_move(h, &parent.buf).await?;
+        self.put_node(txn, h, node, keep, |_| ());
         Ok(())
     }
 

@@ -154,7 +154,7 @@ impl Ext {
     }
 
     /// What a directory's new block, or a long symlink's, holds.
-    fn put_dir_block(
+    pub(crate) fn put_dir_block(
         &self,
         txn: &mut Txn,
         inode: &InodeHandle,

@@ -5,7 +5,6 @@ use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{Fill, Store, Transaction};
-use env::sync::LockGuard;
 use format::ext::inode::{InodeMut, RawTime, Which};
 use format::{BlockNo, FileBlock};
 use integrity::{Change, Credits};
@@ -42,7 +41,11 @@ impl<S: Store> Ufs<S> {
             self.store.allow_size(size).await?;
             lengthens = size > inode.size();
         }
-        let mut txn = self.begin(ctx, Credits::to_free(48)).await?;
+        let mut need = Credits::to_free(48);
+        if set.mode.is_some() {
+            need = self.credits_to_relist(&inode.h, need).await?;
+        }
+        let mut txn = self.begin(ctx, need).await?;
         let done = self.apply(ctx, &mut txn, &inode, &attr, set).await;
         if let Err(e) = done {
             return self.abandon(txn, locks, e).await;
@@ -230,11 +233,5 @@ impl<S: Store> Ufs<S> {
             txn.data(inode.ino(), buf, range);
         }
         Ok(())
-    }
-
-    /// Releases locks without a transaction: for operations that turned out to have nothing to do.
-    pub(super) fn nothing_to_do(&self, locks: Vec<LockGuard>, inode: &Inode) -> Done {
-        drop(locks);
-        Ok(Reply::Attr(self.attr(&inode.h)))
     }
 }

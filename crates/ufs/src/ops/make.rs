@@ -3,7 +3,7 @@
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{InodeHandle, Store};
+use crate::store::{InodeHandle, Store, Transaction};
 use crate::xattrs::Inherited;
 use format::FileBlock;
 use format::ext::dirent;
@@ -95,7 +95,8 @@ impl<S: Store> Ufs<S> {
             self.store.allow_size(new.attr.size.unwrap_or(0)).await?;
         }
         new.inherited = self.inherited_lists(&dir, &new).await?;
-        let mut txn = self.begin(ctx, CREDITS).await?;
+        let need = self.credits_with(CREDITS, &new.inherited.lists);
+        let mut txn = self.begin(ctx, need).await?;
         let made = self.make_in(ctx, &mut txn, &dir, name, &new).await;
         let child = match made {
             Ok(c) => c,
@@ -287,7 +288,8 @@ impl<S: Store> Ufs<S> {
         }
         self.store.writable()?;
         new.inherited = self.inherited_lists(&dir, &new).await?;
-        let mut txn = self.begin(ctx, CREDITS).await?;
+        let need = self.credits_with(CREDITS, &new.inherited.lists);
+        let mut txn = self.begin(ctx, need).await?;
         let h = match self.store.alloc_inode(&mut txn, &dir.h, Kind::File).await {
             Ok(h) => h,
             Err(e) => return self.abandon(txn, locks, e).await,
@@ -326,6 +328,9 @@ impl<S: Store> Ufs<S> {
 
     /// Gives back an inode that got no name.
     pub(super) async fn unmake(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
+        if txn.is_over() {
+            return Err(FsError::Io); // the disk has failed while a value went
+        }
         self.store.set_xattr_block(txn, h, None).await?;
         self.cut_blocks(txn, h, FileBlock(0)).await?;
         self.check_bare(h);

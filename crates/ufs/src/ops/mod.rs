@@ -18,7 +18,7 @@ mod space;
 mod sync;
 mod trim;
 mod write;
-mod xattr;
+pub(crate) mod xattr;
 
 use crate::Ufs;
 use crate::inode::Inode;

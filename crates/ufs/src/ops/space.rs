@@ -65,7 +65,6 @@ impl<S: Store> Ufs<S> {
             SpaceOp::Allocate { .. } if !unwritten && !self.store.guarantees().allocates_ahead => {
                 return Err(FsError::NotSupported);
             }
-            SpaceOp::PunchHole if offset >= size => return self.nothing_to_do(locks, &inode),
             _ => (),
         }
         self.store.writable()?;

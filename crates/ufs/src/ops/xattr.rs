@@ -15,10 +15,17 @@ use vfs::access::{READ, WRITE};
 use vfs::{FsError, Reply, XattrMode};
 
 /// The longest value, as Linux has it.
-const VALUE_MAX: usize = 65_536;
+pub(crate) const VALUE_MAX: usize = 65_536;
 
 /// What a program may do that root may, given to its file.
 const CAPABILITY: &[u8] = b"security.capability";
+
+/// Namespace and name. Errors: `NotSupported`, another namespace; `Invalid`, none but that.
+fn parts_of(full: &[u8]) -> Result<(u8, &[u8]), FsError> {
+    let namespaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let why = if namespaces.contains(&full) { FsError::Invalid } else { FsError::NotSupported };
+    split_name(full).ok_or(why)
+}
 
 impl<S: Store> Ufs<S> {
     fn check_space(&self, ctx: &Ctx, inode: &Inode, full: &[u8]) -> Result<(), FsError> {
@@ -33,7 +40,7 @@ impl<S: Store> Ufs<S> {
 
     pub(super) async fn getxattr(&self, ctx: &Ctx, ino: u32, full: &[u8]) -> Done {
         let inode = self.inode(ino).await?;
-        let (index, name) = split_name(full).ok_or(FsError::NotSupported)?;
+        let (index, name) = parts_of(full)?;
         self.check_space(ctx, &inode, full).map_err(|_| FsError::NoData)?;
         if full.starts_with(b"user.") {
             self.permit(ctx, &inode, READ).await?;
@@ -74,7 +81,7 @@ impl<S: Store> Ufs<S> {
         mode: XattrMode,
     ) -> Done {
         let inode = self.inode(ino).await?;
-        let (index, name) = split_name(full).ok_or(FsError::NotSupported)?;
+        let (index, name) = parts_of(full)?;
         if name.len() > 255 {
             return Err(FsError::Range);
         }
@@ -111,7 +118,8 @@ impl<S: Store> Ufs<S> {
                 self.store.announce_attributes().await?;
                 list.push(Attribute { index, name: name.to_vec(), value, elsewhere: None });
             }
-            if kill_sgid {
+            // The kernel says so of a default list too, which changes no mode.
+            if kill_sgid && index == ACL_ACCESS {
                 new_mode = Some(new_mode.unwrap_or_else(|| inode.with(|i| i.mode())) & !0o2000);
             }
         }

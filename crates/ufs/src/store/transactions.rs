@@ -40,6 +40,8 @@ pub trait Transaction {
     /// Was its work cut short, because more of it might have changed more than was said when it
     /// began?
     fn is_spent(&self) -> bool;
+    /// Could it not be renewed? Then nothing more can be edited in it, nor undone.
+    fn is_over(&self) -> bool;
 }
 
 /// The seam's own, which is every layout's as long as its mechanisms are those of the seam.
@@ -79,6 +81,9 @@ impl Transaction for Txn {
     }
     fn is_spent(&self) -> bool {
         self.spent
+    }
+    fn is_over(&self) -> bool {
+        Txn::is_over(self)
     }
 }
 
