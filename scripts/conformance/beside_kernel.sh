@@ -15,25 +15,28 @@ unified -t ext4
 ordered -t ext4 -b 1024 -O ea_inode
 data -t ext4 -b 1024 -I 1024
 unified -t ext4 -b 1024 -O inline_data,ea_inode
-soft-updates -t ext4 -O ^has_journal,^extent,^metadata_csum,^64bit
+soft-updates -t ext3
+sync -t ext2 -b 1024
+async -t ext4 -b 1024
 L
 }
 
 # beside_kernel MODE OPTIONS-OF-MKE2FS…: rounds on one pair of volumes, which are closed and opened in between.
 beside_kernel() {
   local mode=$1 ours=$WORK/ours/mount kernels=$WORK/kernels/mount image=$WORK/ours.img others=$WORK/kernels.img; shift
-  local name round rounds=2 first=${BESIDE_SEED:-1} values=()
+  local name round rounds=3 first=${BESIDE_SEED:-1} plain=
   [ -n "$QUICK" ] || rounds=20
-  # Linux 6.18 deadlocks on inline_data by itself, which changes no answer.
-  [[ $* != *ea_inode* ]] || values=(-O ea_inode)
+  # In modes without transactions names do not change places; on ext2 and ext3 the kernel allocates nothing ahead.
+  case $mode in soft-updates | sync | async) plain=1 ;; esac
   mkdir -p "$ours" "$kernels"; rm -f "$image" "$others"; truncate -s 200M "$image" "$others"
   check "beside the kernel: mke2fs $*" mke2fs -q -F "$@" "$image" || return
-  mke2fs -q -F -t ext4 "${values[@]}" "$others"
+  # Linux 6.18 deadlocks on inline_data by itself, which changes no answer.
+  mke2fs -q -F "${@//inline_data,/}" "$others"
   for round in $(seq "$first" $((first + rounds - 1))); do
     name="beside the kernel: mode $mode, $*, calls of seed $round"
     kernel_mount "$kernels" "$others" ext4 user_xattr,acl || { skip "$name: the kernel does not mount it"; return; }
     serve_at "$ours" "$image" --mode "$mode" -o suid,dev || { fail "$name: $(tail -n 1 "$ours.log")"; release "$kernels"; return; }
-    check "$name" env NO_EXCHANGE="$([ "$mode" = soft-updates ] && echo 1)" \
+    check "$name" env PLAIN="$plain" \
       python3 scripts/conformance/beside_kernel.py "$ours" "$kernels" "$round" 2000 || { stop; release "$kernels"; return; }
     check "$name: clean close" stop
     release "$kernels"
