@@ -13,7 +13,7 @@
 //! * N2. What moves is what is in the inode when it is led to the block.
 
 use crate::Ext;
-use crate::plants::INLINE_DROPPED;
+use crate::plants::{INLINE_DROPPED, INLINE_EARLY};
 use cache::{Buf, BufKind};
 use env::Block;
 use format::ext::inline;
@@ -152,7 +152,8 @@ impl Ext {
         };
         let guarantees = self.mechanism.guarantees();
         let (buf, is_first) = if is_dir {
-            (self.put_dir_block(txn, h, run.start, bytes), guarantees.new_blocks_first)
+            let is_first = guarantees.new_blocks_first || self.plant.is(INLINE_EARLY);
+            (self.put_dir_block(txn, h, run.start, bytes), is_first)
         } else {
             let buf = self.cache.get_new(run.start, BufKind::Data, h.ino);
             buf.modify(|b| b[..bytes.len()].copy_from_slice(bytes));

@@ -33,7 +33,7 @@ use vfs::FsError;
 
 pub use descs::scan_descriptors;
 pub use load::{LoadError, Loaded};
-pub use plants::{PLANTS, PLANTS_ANYWHERE, PLANTS_IN_PLACE, PLANTS_OF_CONTENTS};
+pub use plants::{PLANTS, PLANTS_ANYWHERE, PLANTS_IN_PLACE, PLANTS_OF_CONTENTS, PLANTS_UNORDERED};
 pub use superblock::marked_open;
 
 /// An opened volume of this layout.

@@ -29,6 +29,9 @@ pub const PLANTS_OF_CONTENTS: &[&str] = &[SHIFTED_IN_TWO];
 /// they come after the node there, so that a replay ends with them.
 pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
 
+/// Those of modes that keep no order at all.
+pub const PLANTS_UNORDERED: &[&str] = &[INLINE_EARLY, NODE_EARLY];
+
 /// Where an operation goes on in another transaction, the checksums of what it has changed so far
 /// stay as they were.
 pub(crate) const NOT_RENEWED: &str = "checksum-not-renewed";
@@ -48,6 +51,10 @@ pub(crate) const LEAF_IN_TWO: &str = "directory-split-in-two";
 pub(crate) const DESC_BEHIND: &str = "descriptor-left-behind";
 /// Contents leave their inode in one transaction, and come into their block in the next.
 pub(crate) const INLINE_DROPPED: &str = "inline-dropped-early";
+/// A directory's inode leads to the block into which its names move before that is durable.
+pub(crate) const INLINE_EARLY: &str = "inline-led-to-early";
+/// A node of a directory's tree is led to before it is durable.
+pub(crate) const NODE_EARLY: &str = "node-led-to-early";
 /// The inode of an attribute's value is made in one transaction, and named in the next.
 pub(crate) const VALUE_IN_TWO: &str = "value-in-two";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.

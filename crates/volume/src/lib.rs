@@ -56,6 +56,7 @@ pub use ext::PLANTS as LAYOUT_PLANTS;
 pub use ext::PLANTS_ANYWHERE as LAYOUT_PLANTS_ANYWHERE;
 pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
 pub use ext::PLANTS_OF_CONTENTS as LAYOUT_PLANTS_OF_CONTENTS;
+pub use ext::PLANTS_UNORDERED as LAYOUT_PLANTS_UNORDERED;
 
 pub use bucket::TakeOver;
 /// Bugs of the checker beside service, in modes that have it run after a crash.

@@ -8,7 +8,8 @@ use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
-    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS, Mode, ModeOption,
+    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS,
+    LAYOUT_PLANTS_UNORDERED, Mode, ModeOption,
 };
 
 /// The command.
@@ -124,6 +125,11 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
             Some("value-in-two") => {
                 o.setting = o.setting.with_values();
                 lab::VALUES
+            }
+            Some("node-led-to-early") => "pieces",
+            Some("inline-led-to-early") => {
+                o.setting = o.setting.with_inline_data();
+                "slots"
             }
             Some("inline-dropped-early") => {
                 o.setting = o.setting.with_inline_data();
@@ -284,7 +290,11 @@ fn volumes_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<u16, Failure> 
 
 /// The bugs that can be planted: the mode's own, its store's, and the layout's.
 fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
-    let layout = if mode.is_atomic() { LAYOUT_PLANTS } else { &[] };
+    let layout = match mode.is_atomic() {
+        true => LAYOUT_PLANTS,
+        false if mode.writes_ext4() => LAYOUT_PLANTS_UNORDERED,
+        false => &[],
+    };
     // Where all contents, or a block's, go into the journal or log, this one does no harm.
     let in_place = matches!(
         mode.info().contents,
@@ -306,7 +316,7 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
 }
 
 fn is_of_layout(plant: &&str) -> bool {
-    [LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS]
+    [LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS, LAYOUT_PLANTS_UNORDERED]
         .iter()
         .any(|plants| plants.contains(plant))
 }

@@ -16,7 +16,7 @@ use super::extents::{Below, Spot};
 use super::list::{List, blocks_in, blocks_of, replaced};
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
-use crate::plants::{REUSED_EARLY, SPLIT_IN_TWO};
+use crate::plants::{NODE_EARLY, REUSED_EARLY, SPLIT_IN_TWO};
 use cache::{Buf, BufKind, Role};
 use format::ext::extents::{self, BLOCKS_MAX, ENTRY, Head, Mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
@@ -197,7 +197,8 @@ impl Ext {
     /// ago. (Of a file itself nothing is promised once it is changed again.)
     async fn before_names_move(&self, h: &InodeHandle, node: &Buf) -> Result<(), FsError> {
         let is_dir = h.with(|raw| InodeRef(raw).is_dir());
-        match is_dir && !self.mechanism.guarantees().new_blocks_first {
+        let is_ordered = self.mechanism.guarantees().new_blocks_first;
+        match is_dir && !is_ordered && !self.plant.is(NODE_EARLY) {
             true => self.make_durable(node).await,
             false => Ok(()),
         }
