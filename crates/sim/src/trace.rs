@@ -4,8 +4,8 @@
 //! the medium. An older write that is still in the cache never covers a newer one that is durable.
 //!
 //! Invariants:
-//! * T1. A write is of whole sectors of a disk that there is: what is torn, and what covers what, is
-//!   told apart by the sector.
+//! * T1. A write is of whole sectors of a disk that there is: what is torn, and what covers what,
+//!   is told apart by the sector.
 //! * T2. Writes and flushes begin in the order of their numbers, and each ends once at most, after
 //!   it has begun.
 //! * T3. What is durable has ended, and is no longer among what may be lost.
