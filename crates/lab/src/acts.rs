@@ -88,6 +88,25 @@ impl Act {
         }
     }
 
+    /// The directories in which names change.
+    pub(crate) fn dirs(&self) -> Vec<&str> {
+        match self {
+            Act::Create(p)
+            | Act::Mkdir(p)
+            | Act::Symlink(p, _)
+            | Act::Unlink(p)
+            | Act::Rmdir(p)
+            | Act::Emerge(p, ..)
+            | Act::Vanish(p, _)
+            | Act::Linger(p, ..)
+            | Act::Link(_, p) => vec![split(p).0],
+            Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
+                vec![split(a).0, split(b).0]
+            }
+            _ => vec![],
+        }
+    }
+
     /// The names it may take away, which a kernel looks up first.
     pub(crate) fn takes(&self) -> Vec<&str> {
         match self {
@@ -329,10 +348,13 @@ fn owned(n: u8) -> SetAttr {
     SetAttr { mode, uid, gid, ..SetAttr::default() }
 }
 
-/// The number that these stand for; Some(0): they are not all of one. None: nobody has set any.
+/// The number that these stand for; Some(0): they are not all of one. None: nobody has set any, and
+/// the permissions are some that a file is made with or an access list gives.
 pub(crate) fn owner_of(mode: u32, uid: u32, gid: u32) -> Option<u8> {
     if uid == 0 && gid == 0 {
-        return None;
+        let granted = mode & 0o7707 == 0o700;
+        let as_made = granted || [0o755, 0o644, 0o600, 0o777, 0].contains(&(mode & 0o7777));
+        return if as_made { None } else { Some(0) };
     }
     let n = uid.checked_sub(UID).and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
     let whole = gid == GID + u32::from(n) && mode & 0o777 == 0o700 | u32::from(n) & 0o77;
@@ -400,5 +422,27 @@ pub(crate) fn ino_of(reply: &Reply) -> Option<u32> {
     match reply {
         Reply::Entry { attr, .. } | Reply::Attr(attr) => Some(attr.ino),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_and_permissions_of_two_changes_are_told_apart() {
+        let of = |n: u8| {
+            let set = owned(n);
+            (set.mode.unwrap(), set.uid.unwrap(), set.gid.unwrap())
+        };
+        let ((mode, uid, gid), (other, ..)) = (of(0o17), of(0o25));
+        assert_eq!(owner_of(0o100_000 | mode, uid, gid), Some(0o17));
+        assert_eq!(owner_of(0o100_755, 0, 0), None);
+        // One of the three is another's, or nobody's.
+        for (mode, uid, gid) in
+            [(other, uid, gid), (mode, uid + 1, gid), (mode, uid, 0), (mode, 0, gid), (mode, 0, 0)]
+        {
+            assert_eq!(owner_of(0o100_000 | mode, uid, gid), Some(0), "{mode:o} {uid} {gid}");
+        }
     }
 }

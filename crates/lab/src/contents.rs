@@ -2,8 +2,9 @@
 //! room. A judge keeps a file's contents of each moment and compares them for each crash state, so
 //! that a sparse file of many MiB must not cost more than what was written to it.
 //!
-//! No page that is kept is all zeros or lies behind the end, and what a page has behind the file's
-//! end is zero: so equal contents are equal page by page.
+//! Invariants, by which equal contents are equal page by page:
+//! * K1. No page that is kept is all zeros.
+//! * K2. None lies behind the end, and what a page has behind it is zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,7 +37,13 @@ impl Contents {
             self.zero(len..self.len);
         }
         self.len = len;
-        assert!(self.pages.keys().all(|n| n * PAGE < len), "nothing lies behind the end");
+        self.check_end();
+    }
+    /// Looks at the last page.
+    fn check_end(&self) {
+        let Some((n, page)) = self.pages.last_key_value() else { return };
+        let left = self.len.saturating_sub(n * PAGE).min(PAGE) as usize;
+        assert!(left > 0 && is_zero(&page[left..]), "K2: page {n} of {} bytes", self.len);
     }
     /// Writes from byte `at` on; it grows if need be.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
@@ -53,6 +60,7 @@ impl Contents {
             Arc::make_mut(page)[within].copy_from_slice(now);
             self.drop_if_zero(n, is_zero);
         }
+        self.check_end();
     }
     /// Makes the range zeros, as far as it is within.
     pub fn zero(&mut self, range: Range<u64>) {
@@ -79,6 +87,7 @@ impl Contents {
             let to = if run.start < at { run.start } else { run.start - len };
             new.write(to, &vec![byte; (run.end - run.start) as usize]);
         }
+        new.check_end();
         *self = new;
     }
     /// Puts zeros before what lies at `at`, which moves behind them.
@@ -91,12 +100,15 @@ impl Contents {
                 new.write(part.start + by, &vec![byte; (part.end - part.start) as usize]);
             }
         }
+        new.check_end();
         *self = new;
     }
     fn drop_if_zero(&mut self, n: u64, may_be: bool) {
         if may_be && is_zero(&self.pages[&n][..]) {
             self.pages.remove(&n);
         }
+        // A page is compared.
+        debug_assert!(self.pages.get(&n).is_none_or(|p| !is_zero(&p[..])), "K1: page {n} is zeros");
     }
     /// The byte there; zero behind its end.
     pub(crate) fn byte(&self, at: u64) -> u8 {

@@ -1,6 +1,9 @@
 //! The crash explorer: runs a scenario once, builds the images that a power cut could have left at
 //! each moment, and has each judged. Every finding names the state, and the state can be built
 //! again from its name.
+//!
+//! Invariants:
+//! * X1. Each seed is taken in once, in the order of the seeds: one command has one result.
 
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
@@ -173,7 +176,8 @@ struct Merge<'a> {
 
 impl Merge<'_> {
     fn take(&mut self, n: u64, states: Result<Vec<Judged>, String>) {
-        self.finished.insert(n, states);
+        let twice = self.finished.insert(n, states).is_some() || n < self.next;
+        assert!(!twice, "X1: seed {n} is taken in twice, and {} is the next", self.next);
         while !self.full
             && let Some(states) = self.finished.remove(&self.next)
         {
@@ -303,23 +307,29 @@ impl Round {
     }
 }
 
-/// `each`: every scenario gets all of the states, the longest scenarios first.
-fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
+/// Is the scenario one for other volumes, or other modes?
+pub(crate) fn left_out(s: Setting, name: &str) -> bool {
     // Of space that was allocated ahead the others show less than all, or nothing; and they have
     // no indexes.
-    let ext4 = o.setting.kind != VolumeKind::Ext3;
+    let ext4 = s.kind != VolumeKind::Ext3;
+    match name {
+        EXTENTS | SPLITS | SHIFTS | ZEROS => !ext4,
+        GROUPS => !ext4 && s.is_prefix(),
+        n if OF_STORES.contains(&n) => !s.in_segments(),
+        INLINE => !s.has_inline_data(),
+        VALUES => !s.has_values(),
+        FAILING => !s.intents,
+        BROKEN => s.is_prefix(),
+        WIDE => s.block_scale() <= 1,
+        _ => false,
+    }
+}
+
+/// `each`: every scenario gets all of the states, the longest scenarios first.
+fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let names = crate::scenarios().iter().map(|s| s.0);
     let cleans = o.setting.in_segments();
-    let has = |n: &&str| {
-        (ext4 || ![EXTENTS, SPLITS, SHIFTS, ZEROS].contains(n))
-            && (ext4 || !o.setting.is_prefix() || *n != GROUPS)
-            && (cleans || !OF_STORES.contains(n))
-            && (o.setting.has_inline_data() || *n != INLINE)
-            && (o.setting.has_values() || *n != VALUES)
-            && (o.setting.intents || *n != FAILING)
-            && (!o.setting.is_prefix() || *n != BROKEN)
-            && (o.setting.block_scale() > 1 || *n != WIDE)
-    };
+    let has = |n: &&str| !left_out(o.setting, n);
     let all: Vec<&str> = names.filter(has).collect();
     let mut names = match &o.scenario {
         Some(s) if all.contains(&s.as_str()) => vec![s.as_str()],

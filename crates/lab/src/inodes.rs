@@ -10,6 +10,8 @@ use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
 use format::{BlockNo, GroupNo, Ino};
 use sim::Image;
 
+/// An inode's pointers, the three to blocks of pointers included.
+const POINTERS: usize = DIRECT as usize + 3;
 /// The first inode that is not reserved; the journal's and the descriptors' are not looked at.
 const FIRST: u32 = 12;
 
@@ -53,12 +55,62 @@ impl Volume<'_> {
         if !self.is_marked(desc.inode_bitmap, self.geo.bit_of_ino(ino)) {
             return Some(format!("inode {ino} has links, and its bit is clear"));
         }
-        let blocks = (0..DIRECT as usize).map(|i| BlockNo(u64::from(inode.pointer(i))));
+        // The direct blocks, and those that map the others.
+        let blocks = (0..POINTERS).map(|i| BlockNo(u64::from(inode.pointer(i))));
         let has_blocks = inode.is_dir() || inode.is_file();
-        let mut held = blocks.filter(|b| has_blocks && b.0 != 0 && self.geo.has_block(*b));
-        let unmarked = |b: &BlockNo| {
-            !self.is_marked(self.desc(self.geo.group_of(*b)).block_bitmap, self.geo.bit_of(*b))
-        };
-        held.find(unmarked).map(|b| format!("inode {ino} points at block {b}, whose bit is clear"))
+        blocks.filter(|b| has_blocks && b.0 != 0).find_map(|b| {
+            if !self.geo.has_block(b) {
+                return Some(format!("inode {ino} points at block {b}, which there is not"));
+            }
+            let bitmap = self.desc(self.geo.group_of(b)).block_bitmap;
+            let clear = !self.is_marked(bitmap, self.geo.bit_of(b));
+            clear.then(|| format!("inode {ino} points at block {b}, whose bit is clear"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acts::Act;
+    use crate::kernel::inode_at;
+    use crate::subject::{Setting, Subject, fresh};
+    use format::ext::bitmap::clear;
+    use integrity::Plant;
+    use volume::Mode;
+
+    #[test]
+    fn what_an_inode_holds_is_marked_and_on_the_disk() {
+        let setting = Setting::plain(Mode::Async);
+        let disks = vec![fresh(2 << 20, false)];
+        let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+        v.act(1, &Act::Create("/f".into())).unwrap();
+        // Long enough for a block of pointers.
+        v.act(2, &Act::Write("/f".into(), 0, 20_000, 7)).unwrap();
+        let ino = Ino(v.walk("/f").unwrap());
+        let image = v.close().unwrap().remove(0);
+        assert_eq!(wrong_inode(&image), None);
+        let mut raw = [0; SUPERBLOCK_BYTES];
+        image.read(SUPERBLOCK_AT, &mut raw);
+        let volume =
+            Volume { image: &image, geo: Geometry::of(&Superblock::decode(&raw).unwrap()) };
+        let at = inode_at(&image, &volume.geo, ino) + 40;
+        for n in [0, 12] {
+            let mut pointer = [0; 4];
+            image.read(at + 4 * n, &mut pointer);
+            let block = BlockNo(u64::from(u32::from_le_bytes(pointer)));
+            assert!(block.0 > 0, "pointer {n}");
+            let map_at = volume.desc(volume.geo.group_of(block)).block_bitmap * 1024;
+            let (mut map, mut unmarked) = (vec![0; 1024], image.clone());
+            image.read(map_at, &mut map);
+            clear(&mut map, volume.geo.bit_of(block));
+            unmarked.write(map_at, &map);
+            let wrong = wrong_inode(&unmarked).unwrap_or_default();
+            assert!(wrong.contains("whose bit is clear"), "pointer {n}: {wrong}");
+            let mut elsewhere = image.clone();
+            elsewhere.write(at + 4 * n, &[0xff; 4]);
+            let wrong = wrong_inode(&elsewhere).unwrap_or_default();
+            assert!(wrong.contains("which there is not"), "pointer {n}: {wrong}");
+        }
     }
 }

@@ -6,12 +6,16 @@ use crate::acts::Act;
 use crate::contents::Contents;
 use crate::model::{Model, Node};
 use crate::prefix::How;
+use crate::seen::same_objects;
 use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind, recover};
 use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Output;
 use vfs::Kind;
 use volume::AfterCrash;
 
@@ -51,6 +55,8 @@ const AGAIN_OF: u64 = 96;
 const MARKS_OF: u64 = 8;
 /// Of so many, the replay of one journal is.
 const REPLAY_OF: u64 = 64;
+/// Of so many, one is read once more when it was closed.
+const CLOSED_OF: u64 = 4;
 
 /// Judges a state, by what is expected of each volume. `digest`, of its images, decides how
 /// thoroughly.
@@ -66,7 +72,8 @@ pub(crate) fn judge(
     };
     let e = &all[0];
     if setting.is_prefix() {
-        let how = How { by_e2fsck, apart: setting.volumes > 1 && (digest >> 16).is_multiple_of(2) };
+        let apart = setting.volumes > 1 && (digest >> 16).is_multiple_of(2);
+        let how = How { by_e2fsck, apart, closed: (digest >> 18).is_multiple_of(CLOSED_OF) };
         let mut v = crate::prefix::judge(images, setting, all, how);
         if setting.in_segments() && v.wrong.is_empty() {
             crate::segments::judge(images, setting, (all, digest), &mut v);
@@ -193,6 +200,11 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             }
         }
     }
+    let objects = both.iter().filter(|p| a[**p] == b[**p]).filter_map(|p| {
+        let seen = tree.get(*p)?;
+        Some((p.as_str(), seen.ino, a[*p]))
+    });
+    v.wrong.extend(same_objects(objects).err());
     for path in tree.keys() {
         if !a.contains_key(path) && !b.contains_key(path) {
             v.wrong.push(format!("{path} was never made, or its removal had returned"));
@@ -347,39 +359,62 @@ fn below(m: &Model, id: usize) -> Vec<usize> {
 
 /// The real e2fsck's judgement; Ok where there is none.
 pub(crate) fn e2fsck(disks: &[Image]) -> Result<(), String> {
-    let Some((false, lines)) = run_e2fsck(disks) else { return Ok(()) };
+    let Some((false, lines)) = run_e2fsck(disks, &std::env::temp_dir())? else { return Ok(()) };
     let line = lines.into_iter().find(|l| !l.starts_with("Pass") && !l.is_empty());
     Err(line.unwrap_or_else(|| "exit not 0".into()))
 }
 
-/// All that the real e2fsck says of the disks; None where there is none.
-pub(crate) fn e2fsck_lines(disks: &[Image]) -> Option<Vec<String>> {
-    run_e2fsck(disks).map(|(_, lines)| lines)
+/// All that the real e2fsck says of the disks; None where there is none. Errors: it could not be
+/// asked.
+pub(crate) fn e2fsck_lines(disks: &[Image]) -> Result<Option<Vec<String>>, String> {
+    Ok(run_e2fsck(disks, &std::env::temp_dir())?.map(|(_, lines)| lines))
 }
 
-/// Is it content (exit code 0), and what does it say?
-fn run_e2fsck(disks: &[Image]) -> Option<(bool, Vec<String>)> {
+/// Is it content (exit code 0), and what does it say? None: there is no e2fsck. Errors: it could
+/// not be asked, which is no judgement: a full folder of temporary files must not look like one.
+fn run_e2fsck(disks: &[Image], folder: &Path) -> Result<Option<(bool, Vec<String>)>, String> {
     let path = |n: usize| {
         let (process, thread) = (std::process::id(), std::thread::current().id());
-        std::env::temp_dir().join(format!("cairn-crash-{process}-{thread:?}.{n}"))
+        folder.join(format!("cairn-crash-{process}-{thread:?}.{n}"))
     };
     let paths: Vec<_> = (0..disks.len()).map(path).collect();
-    for (path, disk) in paths.iter().zip(disks) {
-        if std::fs::write(path, disk.to_vec()).is_err() {
-            return None;
-        }
-    }
-    let tool =
-        if std::path::Path::new("/sbin/e2fsck").exists() { "/sbin/e2fsck" } else { "e2fsck" };
+    let mut written = paths.iter().zip(disks).map(|(p, disk)| std::fs::write(p, disk.to_vec()));
+    let run = match written.find_map(Result::err) {
+        Some(e) => Err(format!("its image cannot be written: {e}")),
+        None => match asked(disks, &paths) {
+            Ok(output) => Ok(Some(output)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e.to_string()),
+        },
+    };
+    paths.iter().for_each(|p| drop(std::fs::remove_file(p)));
+    let output = run.map_err(|why| format!("e2fsck could not be asked: {why}"))?;
+    Ok(output.map(|output| {
+        let lines = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+        (output.status.code() == Some(0), lines)
+    }))
+}
+
+fn asked(disks: &[Image], paths: &[PathBuf]) -> std::io::Result<Output> {
+    let tool = if Path::new("/sbin/e2fsck").exists() { "/sbin/e2fsck" } else { "e2fsck" };
     let mut command = std::process::Command::new(tool);
     command.arg("-fn").env("E2FSCK_TIME", JUDGED_SECS.to_string());
     let outside = volume::probe(&SimDevice(disks[0].clone()));
     if outside.is_ok_and(|p| p.superblock.journal_is_outside()) {
         command.arg("-j").arg(&paths[1]);
     }
-    let run = command.arg(&paths[0]).output();
-    paths.iter().for_each(|p| drop(std::fs::remove_file(p)));
-    let output = run.ok()?;
-    let lines = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
-    Some((output.status.code() == Some(0), lines))
+    command.arg(&paths[0]).output()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_e2fsck_that_cannot_be_asked_is_not_content() {
+        let disks = [crate::subject::fresh(2 << 20, false)];
+        let nowhere = std::env::temp_dir().join("cairn-no-such-folder");
+        let asked = run_e2fsck(&disks, &nowhere);
+        assert!(asked.is_err_and(|why| why.contains("could not be asked")));
+    }
 }

@@ -42,6 +42,7 @@ mod postmark;
 mod prefix;
 mod random;
 mod record;
+mod reopen;
 #[cfg(test)]
 mod scattered;
 mod scenario;

@@ -133,7 +133,7 @@ impl Names {
         for (path, bytes) in &self.kept {
             match (tree.get(path), bytes) {
                 (None, _) => return Err(format!("{path} is missing")),
-                (Some(s), Some(b)) if s.bytes != *b => {
+                (Some(s), Some(b)) if s.kind != Kind::File || s.bytes != *b => {
                     return Err(format!("{path} has other contents"));
                 }
                 (Some(s), None) if s.kind != Kind::Dir => {
@@ -322,8 +322,8 @@ fn seen_without_recovery(disks: &[Image], setting: Setting, names: &Names) -> Re
         Subject::open(disks_of(disks, setting), setting, true, (Plant::NONE, 1)).map_err(told)?;
     let tree = v.tree(true).map_err(|e| told(e.to_string()))?;
     names.check(&tree).map_err(told)?;
-    let wrote =
-        v.close().is_ok_and(|after| after.iter().zip(disks).any(|(a, b)| a.digest() != b.digest()));
+    let after = v.close().map_err(|e| told(format!("closing: {e}")))?;
+    let wrote = after.iter().zip(disks).any(|(a, b)| a.digest() != b.digest());
     if wrote { Err(told("something was written".into())) } else { Ok(()) }
 }
 

@@ -1,5 +1,10 @@
 //! A model file system: what a volume holds after a list of operations, in a page of code. What it
 //! says of an operation (done, or which error) and of the tree must be what the volume says.
+//!
+//! Invariants:
+//! * M1. Each name leads to an object that there is, and each object but the root has a name.
+//! * M2. A directory has one name, and lies below the root.
+//! * M3. An operation that is refused has changed nothing.
 
 use crate::acts::{Act, payload, split};
 use crate::contents::Contents;
@@ -266,8 +271,10 @@ impl Model {
                 _ => (),
             }
         }
-        self.dir(da)?.remove(&na);
-        self.dir(db)?.insert(nb, what);
+        let moved = self.dir(da)?.remove(&na);
+        assert_eq!(moved, Some(what), "M1: {a} is another's name");
+        let replaced = self.dir(db).map(|names| names.insert(nb, what));
+        assert_eq!(replaced, Ok(over), "M3: {b} has gone with what was moved there");
         if let Some(over) = over {
             self.drop_if_unnamed(over);
         }
@@ -298,7 +305,7 @@ impl Model {
         // What was there may have moved with the first.
         match self.nodes.get_mut(&in_b).map(Arc::make_mut) {
             Some(Node::Dir(names)) => drop(names.insert(nb, of_a)),
-            _ => return Err(FsError::NotDir),
+            _ => panic!("M3: {a} was given {b}'s object, and {b} cannot be given its"),
         }
         Ok(())
     }
@@ -315,6 +322,53 @@ impl Model {
             let path = format!("{path}/{}", String::from_utf8_lossy(name));
             all.insert(path.clone(), *child);
             self.walk(*child, &path, all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::random_act;
+    use env::Rng;
+    use std::collections::BTreeSet;
+
+    /// M1 and M2.
+    fn check(m: &Model, what: &Act) {
+        let mut named: BTreeMap<usize, usize> = BTreeMap::new();
+        let dirs = m.nodes.values().filter_map(|n| match &**n {
+            Node::Dir(names) => Some(names),
+            _ => None,
+        });
+        dirs.flat_map(BTreeMap::values).for_each(|id| *named.entry(*id).or_default() += 1);
+        let there: BTreeSet<usize> = m.nodes.keys().copied().collect();
+        let all: BTreeSet<usize> = named.keys().copied().chain([0]).collect();
+        assert_eq!(all, there, "M1 after {what:?}");
+        let once = |(id, n): (&usize, &usize)| *n == 1 || !m.is_dir(*id);
+        assert!(named.iter().all(once), "M2 after {what:?}: {named:?}");
+        let reached: BTreeSet<usize> = m.tree().into_values().chain([0]).collect();
+        assert_eq!(reached, there, "M2 after {what:?}: some are not below the root");
+    }
+
+    #[test]
+    fn whatever_is_done_it_is_a_tree() {
+        for seed in 0..60 {
+            let (mut rng, mut m) = (Rng::new(seed), Model::default());
+            for _ in 0..250 {
+                let act = match (random_act(&mut rng, &m), random_act(&mut rng, &m)) {
+                    (Act::Rename(a, b), _) if rng.one_in(3) => Act::Exchange(a, b),
+                    (Act::Rename(a, b), _) if rng.one_in(3) => Act::Whiteout(a, b),
+                    (Act::Unlink(p), _) if rng.one_in(3) => Act::Vanish(p, 100),
+                    (Act::Create(p), _) if rng.one_in(4) => Act::Emerge(p, 700, 3),
+                    (Act::Mkdir(a), Act::Mkdir(b)) => Act::Exchange(a, b),
+                    (act, _) => act,
+                };
+                let before = m.clone();
+                if m.apply(&act).is_err() {
+                    assert_eq!(m, before, "M3: {act:?} is refused");
+                }
+                check(&m, &act);
+            }
         }
     }
 }

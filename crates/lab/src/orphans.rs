@@ -70,7 +70,7 @@ fn with_orphans() -> Image {
 fn judge(disk: &Image, setting: Setting) -> Result<(), String> {
     let disks = vec![disk.clone()];
     if superblock(disk).last_orphan() == 0
-        && let Some(lines) = crate::judge::e2fsck_lines(&disks)
+        && let Some(lines) = crate::judge::e2fsck_lines(&disks)?
         && let Some(line) = beyond_harmless(&lines, false)
     {
         return Err(format!("e2fsck of what the crash has left: {line}"));

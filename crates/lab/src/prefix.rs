@@ -1,21 +1,28 @@
 //! The judgement of modes whose operations are atomic: after recovery the volume is sound at once,
 //! and its tree is the one that a prefix of the operations has made, a prefix that holds all that
 //! was promised. File contents may differ from that as the mode's row in the table of modes says.
+//!
+//! Invariants:
+//! * P1. No prefix ends within the setup, which was durable as a whole, and what is promised has
+//!   been answered.
+//! * P2. A caller who is alone has one act under way at the most.
 
-use crate::acts::{ACCESS_LIST, ATTRIBUTE, Act, LINGERS_AT, mask_of};
+use crate::acts::{Act, LINGERS_AT};
 use crate::contents::Contents as Bytes;
 use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::later::{Later, Shift, before, differ_by};
 use crate::model::{Model, Node};
+use crate::reopen::{other_when_closed, reopened, reopened_apart};
+use crate::seen::same_objects;
 use crate::setting::{JUDGED_SECS, exported};
-use crate::soft::HAVE_ATTRIBUTES;
+use crate::soft::sets_attributes;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
 use std::collections::BTreeMap;
-use vfs::{FsError, Kind, Reply, Request};
+use vfs::Kind;
 use volume::{Commit, Contents as Promise};
 
 /// What contents may be, beside those of the prefix.
@@ -50,6 +57,8 @@ pub(crate) struct How {
     pub(crate) by_e2fsck: bool,
     /// Are volumes with one log opened one after the other, each while the others are away?
     pub(crate) apart: bool,
+    /// Is it read once more when it was closed? Until then all may be in memory alone.
+    pub(crate) closed: bool,
 }
 
 /// Judges a state, by what is expected of each volume.
@@ -57,10 +66,11 @@ pub(crate) fn judge(images: &[Image], setting: Setting, all: &[Expected<'_>], ho
     let mut v = Verdict::default();
     let disks = images.to_vec();
     let plant = all[0].plant;
+    let attributes = setting.has_values() || all.iter().any(sets_attributes);
     let opened = if how.apart {
-        reopened_apart(disks, setting, plant)
+        reopened_apart(disks, setting, (plant, attributes))
     } else {
-        reopened(disks, setting, plant)
+        reopened(disks, setting, (plant, attributes))
     };
     let (trees, closed) = match opened {
         Ok(both) => both,
@@ -69,12 +79,16 @@ pub(crate) fn judge(images: &[Image], setting: Setting, all: &[Expected<'_>], ho
             return v;
         }
     };
+    if how.closed && !how.apart {
+        let other = other_when_closed(&closed, setting, (&trees, attributes));
+        v.wrong.extend(other);
+    }
     for (n, (e, tree)) in all.iter().zip(&trees).enumerate() {
         let before = v.wrong.len();
         // With a journal outside, e2fsck wants that disk too.
         let (mine, logs) = (&closed[n], &closed[all.len()..]);
         let mine: Vec<Image> = std::iter::once(mine).chain(logs).cloned().collect();
-        judge_one(&mine, tree, (setting, how.by_e2fsck), (e, &mut v));
+        judge_one(&mine, tree, (setting, how.by_e2fsck, attributes), (e, &mut v));
         if n > 0 {
             v.wrong[before..].iter_mut().for_each(|w| *w = format!("volume {}: {w}", n + 1));
         }
@@ -86,7 +100,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, all: &[Expected<'_>], ho
 fn judge_one(
     closed: &[Image],
     tree: &BTreeMap<String, Seen>,
-    (setting, by_e2fsck): (Setting, bool),
+    (setting, by_e2fsck, attributes): (Setting, bool, bool),
     (e, v): (&Expected<'_>, &mut Verdict),
 ) {
     let plain = match setting.in_segments() {
@@ -124,6 +138,8 @@ fn judge_one(
             remote: lane >= e.remote,
             // Whose pause it was, is not told; beside NFS clients only the first one rests.
             rests: alone || lane == 0 && e.remote == 1,
+            alone,
+            attributes,
         };
         match Lane::of(e, mine, caller).find(&tree, setting) {
             Ok(lost) if lost > 0 => drop(v.losses.insert("operations")),
@@ -174,76 +190,6 @@ fn is_of(path: &str, lane: u64) -> bool {
     path.contains(&format!("/c{lane}n"))
 }
 
-/// The volumes' trees after recovery, and the disks after all were opened for writing and closed
-/// again.
-type Reopened = (Vec<BTreeMap<String, Seen>>, Vec<Image>);
-
-fn reopened(disks: Vec<Image>, setting: Setting, plant: Plant) -> Result<Reopened, String> {
-    let opened = Subject::open(disks, setting, false, (in_recovery(plant), 1));
-    let mut s = opened.map_err(|why| format!("recovery or opening: {why}"))?;
-    let mut trees = Vec::new();
-    for n in 0..setting.volumes {
-        s.turn_to(n);
-        let read = s.tree(true).and_then(|mut tree| {
-            if setting.has_values() {
-                attributes(&mut s, &mut tree)?;
-            }
-            Ok(tree)
-        });
-        trees.push(read.map_err(|why| format!("reading after recovery: {why}"))?);
-    }
-    let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;
-    Ok((trees, closed))
-}
-
-/// Reads the attributes of files.
-pub(crate) fn attributes(
-    s: &mut Subject,
-    tree: &mut BTreeMap<String, Seen>,
-) -> Result<(), FsError> {
-    for seen in tree.values_mut().filter(|f| HAVE_ATTRIBUTES.contains(&f.kind)) {
-        let request = Request::GetXattr { ino: seen.ino, name: ATTRIBUTE.to_vec() };
-        match s.ask(u64::MAX / 4, request) {
-            Err(FsError::NoData) => (),
-            Err(e) => return Err(e),
-            Ok(Reply::Bytes(value)) => {
-                let first = *value.first().ok_or(FsError::Io)?;
-                let is_one = value.iter().all(|b| *b == first);
-                seen.attribute = Some(if is_one { (value.len(), first) } else { (0, 0) });
-            }
-            Ok(_) => return Err(FsError::Io),
-        }
-        // The group's permissions are the mask of an access list.
-        let request = Request::GetXattr { ino: seen.ino, name: ACCESS_LIST.to_vec() };
-        match s.ask(u64::MAX / 4, request) {
-            Ok(Reply::Bytes(list)) if mask_of(&list) != Some(seen.mode >> 3 & 7) => {
-                seen.owner = Some(0);
-            }
-            Ok(_) | Err(FsError::NoData) => (),
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-/// The same with each volume alone, one after the other; the log goes from one to the next.
-fn reopened_apart(
-    mut disks: Vec<Image>,
-    setting: Setting,
-    plant: Plant,
-) -> Result<Reopened, String> {
-    let alone = Setting { volumes: 1, ..setting };
-    let log = disks.len() - 1;
-    let mut trees = Vec::new();
-    for n in 0..usize::from(setting.volumes) {
-        let two = vec![disks[n].clone(), disks[log].clone()];
-        let (tree, closed) = reopened(two, alone, plant)?;
-        trees.extend(tree);
-        (disks[n], disks[log]) = (closed[0].clone(), closed[1].clone());
-    }
-    Ok((trees, disks))
-}
-
 /// How a caller asks.
 #[derive(Clone, Copy)]
 struct Caller {
@@ -253,6 +199,10 @@ struct Caller {
     remote: bool,
     /// Are the pauses among the acts his?
     rests: bool,
+    /// Is there nobody else?
+    alone: bool,
+    /// Is it known what attributes there are?
+    attributes: bool,
 }
 
 /// The acts of one caller, in their order, and how many of them are promised.
@@ -262,6 +212,8 @@ struct Lane<'a> {
     done: usize,
     /// So many of them were the setup's: they are durable, as a whole.
     setup: usize,
+    /// Is it known what attributes there are?
+    attributes: bool,
 }
 
 impl<'a> Lane<'a> {
@@ -271,8 +223,10 @@ impl<'a> Lane<'a> {
         let setup = e.done.iter().take(e.setup).filter(is_mine).count();
         let under_way = e.in_flight.iter().copied().filter(is_mine);
         let (promised_sync, count) = (promised(&done, setup, caller), done.len());
-        let acts = done.into_iter().chain(under_way).collect();
-        Lane { acts, promised_sync, done: count, setup }
+        let acts: Vec<&Act> = done.into_iter().chain(under_way).collect();
+        let one = acts.len() - count <= 1;
+        assert!(one || !caller.alone, "P2: one caller has several acts under way");
+        Lane { acts, promised_sync, done: count, setup, attributes: caller.attributes }
     }
 
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
@@ -280,6 +234,8 @@ impl<'a> Lane<'a> {
     fn find(&self, tree: &Tree<'_>, mode: Setting) -> Result<usize, String> {
         let returned = mode.mode.is_logging() && mode.commit == Commit::Sync;
         let least = if returned { self.done } else { self.promised_sync };
+        let (setup, done) = (self.setup, self.done);
+        assert!(setup <= least && least <= done, "P1: {least} of {done} acts, {setup} the setup's");
         let mut model = Model::default();
         let mut models = vec![model.clone()];
         for (i, a) in self.acts.iter().enumerate() {
@@ -308,18 +264,20 @@ impl<'a> Lane<'a> {
     ) -> Result<(), String> {
         let model = &models[k];
         let names = model.tree();
+        let mut objects = Vec::new();
         if let Some(path) = tree.keys().find(|p| !names.contains_key(**p)) {
             return Err(format!("{path} is there"));
         }
         for (path, id) in &names {
             let Some(seen) = tree.get(path) else { return Err(format!("{path} is missing")) };
+            objects.push((path.as_str(), seen.ino, *id));
+            let named = !self.attributes || seen.attribute == model.attribute(*id);
             let right = match model.node(*id) {
-                Node::Dir(_) => seen.kind == Kind::Dir,
+                Node::Dir(_) => seen.kind == Kind::Dir && named,
                 Node::Whiteout => seen.kind == Kind::Char,
                 Node::Symlink(text) => seen.kind == Kind::Symlink && seen.bytes == text[..],
                 Node::File(bytes) => {
                     let sized = seen.kind == Kind::File && seen.size == bytes.len();
-                    let named = !mode.has_values() || seen.attribute == model.attribute(*id);
                     sized && named && self.holds(&seen.bytes, (path, *id), k, (models, mode))
                 }
             };
@@ -330,7 +288,7 @@ impl<'a> Lane<'a> {
                 return Err(format!("{path} is owned by another, or has other permissions"));
             }
         }
-        Ok(())
+        same_objects(objects)
     }
 
     /// May the file have these contents?
@@ -512,7 +470,7 @@ fn is_idle(act: &Act, model: &Model) -> bool {
 /// Is all that returned before durable when the act is answered? To an NFS client every answer but
 /// that to an unstable write says so, and the logs of ours go out by themselves in far less time
 /// than a pause of a second.
-fn makes_durable(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
+fn makes_durable(act: &Act, Caller { redo, remote, rests, .. }: Caller) -> bool {
     match act {
         Act::Pause(secs) => *secs > 0 && redo && rests,
         Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..) | Act::Link(..) => remote,
@@ -524,11 +482,13 @@ fn makes_durable(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
 
 /// Is it durable when an NFS client is answered, with all that returned before?
 pub(crate) fn answered_durably(act: &Act) -> bool {
-    makes_durable(act, Caller { redo: true, remote: true, rests: false })
+    let client = Caller { redo: true, remote: true, rests: false, alone: false, attributes: false };
+    makes_durable(act, client)
 }
 
 /// How many of the answered acts are promised: those of the setup, those before the last sync, and
-/// of each fsync the last that made the file what it is, or gave it a name.
+/// of each fsync the last that made the file what it is, or gave it a name, or of a directory
+/// changed a name in it.
 fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
     let mut least = setup;
     let mut model = Model::default();
@@ -538,25 +498,28 @@ fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
     // one version with the rest, fdatasync promises no prefix for their sake.
     let mut essential: BTreeMap<usize, usize> = BTreeMap::new();
     for (i, act) in done.iter().enumerate() {
-        let before: Vec<usize> = act.paths().iter().filter_map(|p| model.find(p).ok()).collect();
+        // In a directory that several share, another's name may come between an fsync and its
+        // answer.
+        let dirs = if caller.alone { act.dirs() } else { Vec::new() };
+        let about = || act.paths().into_iter().chain(dirs.iter().copied());
+        let before: Vec<usize> = about().filter_map(|p| model.find(p).ok()).collect();
         if is_idle(act, &model) {
             continue;
         }
         let in_place = overwrites(act, &model);
         let _ = model.apply(act);
-        if makes_durable(act, caller) {
-            least = i + 1;
+        if makes_durable(act, caller) || **act == Act::Sync {
+            least = least.max(i + 1); // the setup may go on after it
         }
         match act {
-            Act::Sync => least = i + 1,
-            Act::Read(_) | Act::Trim | Act::Pause(_) => (),
+            Act::Sync | Act::Read(_) | Act::Trim | Act::Pause(_) => (),
             Act::Fsync(p) | Act::Fdatasync(p) => {
                 let id = model.find(p).ok();
                 let of = if matches!(act, Act::Fsync(_)) { &last } else { &essential };
                 least = least.max(id.and_then(|id| of.get(&id).copied()).unwrap_or(0));
             }
             _ => {
-                let after = act.paths().into_iter().filter_map(|p| model.find(p).ok());
+                let after = about().filter_map(|p| model.find(p).ok());
                 before.into_iter().chain(after).for_each(|id| {
                     last.insert(id, i + 1);
                     if !in_place {
@@ -571,4 +534,86 @@ fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
         }
     }
     least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use volume::Mode;
+
+    fn acts(all: &[Act]) -> Vec<Act> {
+        all.to_vec()
+    }
+
+    fn create(p: &str) -> Act {
+        Act::Create(p.into())
+    }
+
+    /// An empty file.
+    fn file(ino: u32) -> Seen {
+        let (kind, size, bytes, mode) = (Kind::File, 0, Bytes::default(), 0o755);
+        Seen { kind, ino, size, bytes, attribute: None, owner: None, mode }
+    }
+
+    fn dir(ino: u32) -> Seen {
+        Seen { kind: Kind::Dir, ..file(ino) }
+    }
+
+    /// Is this what a prefix of the acts leaves, in a mode with a journal? One caller has done
+    /// them, and so many were the setup's.
+    fn found(done: &[Act], setup: usize, there: &[(&str, Seen)]) -> Result<usize, String> {
+        let (in_flight, callers, remote, plant) = (&[][..], 1, u64::MAX, Plant::NONE);
+        let e = Expected { done, in_flight, setup, callers, remote, plant };
+        let (alone, attributes) = (true, sets_attributes(&e));
+        let caller = Caller { redo: false, remote: false, rests: true, alone, attributes };
+        let tree: BTreeMap<String, Seen> =
+            there.iter().map(|(p, s)| ((*p).to_owned(), s.clone())).collect();
+        Lane::of(&e, |_| true, caller).find(&tree.iter().collect(), Setting::plain(Mode::Ordered))
+    }
+
+    #[test]
+    fn of_the_setup_nothing_is_lost() {
+        // A sync in its middle is not all of what is durable.
+        let done = acts(&[create("/a"), Act::Sync, create("/b"), create("/c")]);
+        let (a, b) = (("/a", file(11)), ("/b", file(12)));
+        assert_eq!(found(&done, 3, &[a.clone(), b]), Ok(1));
+        assert!(found(&done, 3, &[a]).is_err());
+        assert!(found(&done, 3, &[]).is_err());
+    }
+
+    #[test]
+    fn two_files_are_two_inodes_and_two_names_are_one() {
+        let done = acts(&[create("/a"), create("/b"), Act::Link("/a".into(), "/c".into())]);
+        let names = |b, c| [("/a", file(11)), ("/b", file(b)), ("/c", file(c))];
+        assert_eq!(found(&done, 3, &names(12, 11)), Ok(0));
+        assert!(found(&done, 3, &names(11, 11)).is_err(), "one file in the place of two");
+        assert!(found(&done, 3, &names(12, 13)).is_err(), "a link that is another file");
+    }
+
+    #[test]
+    fn an_attribute_is_the_prefixs_too() {
+        let set = |p: &str| Act::Attribute(p.into(), 40, 3);
+        let done = acts(&[create("/a"), Act::Mkdir("/d".into()), set("/a"), set("/d"), Act::Sync]);
+        let with = |of_a, of_d| {
+            let a = Seen { attribute: of_a, ..file(11) };
+            [("/a", a), ("/d", Seen { attribute: of_d, ..dir(12) })]
+        };
+        let value = Some((40, 3));
+        assert_eq!(found(&done, 2, &with(value, value)), Ok(0));
+        for (of_a, of_d) in [(None, value), (value, None), (Some((40, 4)), value)] {
+            assert!(found(&done, 2, &with(of_a, of_d)).is_err(), "{of_a:?} {of_d:?}");
+        }
+        assert_eq!(found(&done[..4], 2, &with(value, None)), Ok(1), "not yet durable");
+    }
+
+    #[test]
+    fn an_fsync_of_a_directory_promises_its_names() {
+        let (mkdir, sync) = (Act::Mkdir("/d".into()), |p: &str| Act::Fsync(p.into()));
+        let done = acts(&[mkdir.clone(), create("/d/f"), create("/g"), sync("/d")]);
+        let d = ("/d", dir(11));
+        assert_eq!(found(&done, 1, &[d.clone(), ("/d/f", file(12))]), Ok(2));
+        assert!(found(&done, 1, std::slice::from_ref(&d)).is_err(), "made durable, and gone");
+        let gone = acts(&[mkdir, create("/d/f"), Act::Unlink("/d/f".into()), sync("/d")]);
+        assert!(found(&gone, 2, &[d, ("/d/f", file(12))]).is_err(), "one whose end was");
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::acts::Act;
 use crate::model::{Model, Node};
-use crate::seen::Paths;
+use crate::seen::{Paths, same_objects};
 #[cfg(test)]
 use crate::subject::Subject;
 use env::Rng;
@@ -36,7 +36,7 @@ pub(crate) fn differs(seen: &Paths, model: &Model) -> Result<(), String> {
             return Err(format!("{path} differs ({:?}, {} bytes)", s.kind, s.size));
         }
     }
-    Ok(())
+    same_objects(tree.iter().map(|(path, id)| (path.as_str(), seen[path].ino, *id)))
 }
 
 /// A path: one that is there, mostly, or one that may not be.

@@ -1,9 +1,17 @@
 //! Running a scenario once, with everything the disk was asked written down: what the crash states
 //! are made from. It sets up a volume, makes that durable, and does the rest with one caller or
-//! several at a time; it judges nothing.
+//! several at a time. It judges no state, only the answers: what a sound disk's volume says no to,
+//! and what it says that it has done, is what the model says.
+//!
+//! Invariants:
+//! * R1. Each act begins once, and is answered once, after it has begun: what is promised at a cut
+//!   is counted by these marks.
+//! * R2. There are states to be looked at: the act from which on they are is one of the script's.
 
 use crate::acts::Act;
+use crate::judge::after;
 use crate::kernel::{make_kernel_like, share_attributes};
+use crate::model::Model;
 use crate::scenario::{Breaks, JournalFault, Script, script_on};
 use crate::subject::{Setting, SimDevice, Subject, VolumeKind, new_disks};
 use env::DiskId;
@@ -54,13 +62,24 @@ pub(crate) fn record(
     let (remote, holding, fault) = (scripts[0].remote, scripts[0].is_holding, scripts[0].fault);
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
+    assert!(
+        from <= acts.len(),
+        "R2: {name}:{seed} is looked at from act {from} on, of {}",
+        acts.len()
+    );
     let mut v = Subject::open_to_record(base.clone(), setting, (plant, seed))?;
     if let Some(fault) = fault {
         v.world.set_fault(fault_of(&v.world, &base[0], fault)?);
     }
     let limit = secs_max(&acts);
     let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
-    if let Err(why) = troubles(&acts, &results, fault.is_some()) {
+    let told = troubles(&acts, &results, fault.is_some());
+    // Of several callers' acts the order is known only when the run is taken apart.
+    let told = match callers == 1 && fault.is_none() {
+        true => told.and_then(|()| unlike_model(&setups, &acts, &results)),
+        false => told,
+    };
+    if let Err(why) = told {
         v.leave();
         return Err(why);
     }
@@ -79,11 +98,32 @@ pub(crate) fn record(
         return Err(why);
     }
     let trace = std::mem::take(&mut v.world.trace);
-    Ok(Recorded { base, trace, setups, acts, failed, callers: callers as u64, from, remote })
+    let run = Recorded { base, trace, setups, acts, failed, callers: callers as u64, from, remote };
+    run.check();
+    Ok(run)
+}
+
+impl Recorded {
+    /// Whatever the trace does not tell is promised to nobody, and no judge would see that.
+    pub(crate) fn check(&self) {
+        let mut known = Progress::default();
+        self.trace.events.iter().for_each(|e| known.note(e, self.acts.len()));
+        let (told, all) = (known.answered.len(), self.acts.len());
+        assert!(
+            told == all && known.in_flight.is_empty(),
+            "R1: {told} of {all} acts were answered, and {:?} are under way at the end",
+            known.in_flight
+        );
+    }
 }
 
 /// What was done, as a caller was told; None: nothing.
 type Answer = Option<Result<Act, FsError>>;
+
+/// No answer where the disk is sound, whatever was asked.
+fn is_failure(e: FsError) -> bool {
+    matches!(e, FsError::Io | FsError::ReadOnly | FsError::Corrupt | FsError::Stale)
+}
 
 fn has_failed(answer: &Answer) -> bool {
     matches!(answer, Some(Err(FsError::Io | FsError::ReadOnly)))
@@ -156,13 +196,41 @@ fn troubles(acts: &[Act], results: &[Answer], may_fail: bool) -> Result<(), Stri
     for (act, result) in acts.iter().zip(results) {
         match result {
             None => return Err(format!("{act:?} is never answered, or never begun")),
-            Some(Err(e @ (FsError::Io | FsError::ReadOnly))) if !may_fail => {
+            Some(Err(e)) if is_failure(*e) && !may_fail => {
                 return Err(format!("{act:?} on a sound disk: {e}"));
             }
             Some(_) => (),
         }
     }
     Ok(())
+}
+
+/// A caller who is alone with a volume is answered as the model answers: what was done can be done,
+/// and what was refused for the sake of names could not. Of room, features and lengths the model
+/// knows too little.
+fn unlike_model(setups: &[Vec<Act>], acts: &[Act], results: &[Answer]) -> Result<(), String> {
+    let mut models: Vec<Model> = setups.iter().map(|setup| after(setup)).collect();
+    for (n, (act, answer)) in acts.iter().zip(results).enumerate() {
+        let model = &mut models[n % setups.len()];
+        let wrong = match answer {
+            Some(Ok(done)) => {
+                model.apply(done).err().map(|e| format!("done, and by the model: {e}"))
+            }
+            Some(Err(e)) if is_of_names(*e) && model.clone().apply(act).is_ok() => {
+                Some(format!("refused: {e}"))
+            }
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            return Err(format!("act {n}, {act:?}, is {wrong}"));
+        }
+    }
+    Ok(())
+}
+
+fn is_of_names(e: FsError) -> bool {
+    use FsError::{Exists, IsDir, NoData, NotDir, NotEmpty, NotFound};
+    matches!(e, NotFound | Exists | NotDir | IsDir | NotEmpty | NoData)
 }
 
 /// An act of which nothing is promised.
@@ -203,8 +271,14 @@ pub(crate) fn set_up(
             if some.len() > 1 {
                 weave(&mut first, some, setting.block_bytes)?;
                 done.extend_from_slice(some);
-            } else if let Ok(act) = first.act_as_done(NO_ACT, &some[0]) {
-                done.push(act);
+                continue;
+            }
+            match first.act_as_done(NO_ACT, &some[0]) {
+                Ok(act) => done.push(act),
+                Err(e) if is_failure(e) => {
+                    return Err(format!("{:?} in the setup, on a sound disk: {e}", some[0]));
+                }
+                Err(_) => (), // an answer too
             }
         }
         setups.push(done);
@@ -297,12 +371,18 @@ impl Progress {
         if n >= acts {
             return;
         }
+        let under_way = self.in_flight.iter().position(|i| *i == n);
         if m % 2 == 0 {
+            let new = under_way.is_none() && !self.answered.contains(&n);
+            assert!(new, "R1: act {n} begins twice");
             self.in_flight.push(n);
             self.begun = self.begun.max(n + 1);
-        } else if !self.failed.contains(&n) {
-            self.in_flight.retain(|i| *i != n);
-            self.answered.push(n);
+        } else {
+            let Some(at) = under_way else { panic!("R1: act {n} is answered, and has not begun") };
+            if !self.failed.contains(&n) {
+                self.in_flight.remove(at);
+                self.answered.push(n);
+            }
         }
     }
 }
@@ -313,6 +393,62 @@ mod tests {
     use crate::judge::e2fsck;
     use crate::scenario::script_on;
     use volume::Mode;
+
+    #[test]
+    fn what_no_sound_disk_says_is_not_taken_for_a_refusal() {
+        let acts = [Act::Create("/f".into()), Act::Fsync("/f".into())];
+        let told = |e| troubles(&acts, &[Some(Ok(acts[0].clone())), Some(Err(e))], false);
+        for e in [FsError::Corrupt, FsError::Io, FsError::Stale, FsError::ReadOnly] {
+            assert!(told(e).is_err(), "{e:?}");
+        }
+        assert_eq!(told(FsError::NoSpace), Ok(()));
+        assert!(troubles(&acts, &[Some(Ok(acts[0].clone())), None], true).is_err());
+    }
+
+    /// A scenario whose acts are refused shows nothing, whatever its states are.
+    #[test]
+    fn what_scenarios_do_is_done() {
+        for mode in [Mode::Unified, Mode::Ordered, Mode::SoftUpdates] {
+            let setting = Setting::plain(mode);
+            let apt =
+                |n: &&str| !crate::crash::left_out(setting, n) && *n != crate::lifecycle::NAME;
+            for name in crate::scenarios().iter().map(|s| s.0).filter(apt) {
+                let script = script_on(name, 1, 1).unwrap();
+                if script.fault.is_some() {
+                    continue; // behind it all is refused
+                }
+                let run = record(setting, Plant::NONE, name, 1).unwrap();
+                let asked = script.acts.iter().filter(|a| **a != did_nothing()).count();
+                let done = run.acts.iter().filter(|a| **a != did_nothing()).count();
+                assert!(2 * done >= asked, "{mode}, {name}: {done} of {asked} acts are done");
+                let (made, wanted) = (run.setups[0].len(), script.setup.len());
+                assert!(2 * made >= wanted, "{mode}, {name}: {made} of {wanted} in the setup");
+            }
+        }
+    }
+
+    #[test]
+    fn answers_are_the_models() {
+        let (made, gone) = (Act::Create("/f".into()), Act::Unlink("/f".into()));
+        let (setup, acts) = ([vec![made.clone()]], [gone.clone(), made]);
+        let told = |first, second| unlike_model(&setup, &acts, &[Some(first), Some(second)]);
+        let (refused, full) = (Err(FsError::NotFound), Err(FsError::NoSpace));
+        assert_eq!(told(Ok(gone.clone()), Ok(acts[1].clone())), Ok(()));
+        assert_eq!(told(full, Err(FsError::Exists)), Ok(()));
+        // A file that is there is not found; one that was not removed is made again.
+        assert!(told(refused, Err(FsError::NoSpace)).is_err());
+        assert!(told(Err(FsError::NoSpace), Ok(acts[1].clone())).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "R1: 1 of 2 acts were answered")]
+    fn a_run_whose_marks_are_lost_is_not_judged() {
+        let events = vec![Event::Mark(0), Event::Mark(1), Event::Mark(2)];
+        let acts = vec![Act::Sync, Act::Sync];
+        let trace = Trace { events, ..Trace::default() };
+        let (base, setups, failed) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Recorded { base, trace, setups, acts, failed, callers: 1, from: 0, remote: 1 }.check();
+    }
 
     /// All that scenarios do to shared and moving attributes, and the volume closed: nothing is
     /// held any more, and the real checker finds nothing.

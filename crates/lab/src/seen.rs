@@ -1,5 +1,6 @@
 //! What is at every path of a volume, read by its requests from inside the engine. It knows nothing
-//! of what should be there.
+//! of what should be there; but what cannot be read is an error, and never a file that is shorter:
+//! who compares contents where any may be would not see the difference.
 
 use crate::acts::owner_of;
 use crate::contents::Contents;
@@ -28,6 +29,26 @@ pub struct Seen {
     pub owner: Option<u8>,
     /// Its permissions.
     pub mode: u32,
+}
+
+/// Names of one object are of one inode, and names of two are of two: paths, each with the inode
+/// that was found and the object that was expected. Who compares name by name takes two empty files
+/// for one. Errors: the names of which that is not so.
+pub(crate) fn same_objects<'a>(
+    all: impl IntoIterator<Item = (&'a str, u32, usize)>,
+) -> Result<(), String> {
+    let (mut inos, mut objects) = (BTreeMap::new(), BTreeMap::new());
+    for (path, ino, id) in all {
+        let (of_ino, first) = *inos.entry(ino).or_insert((id, path));
+        if of_ino != id {
+            return Err(format!("{path} and {first} are one inode, {ino}, and not two"));
+        }
+        let (of_object, first) = *objects.entry(id).or_insert((ino, path));
+        if of_object != ino {
+            return Err(format!("{path} and {first} are two inodes, {ino} and {of_object}"));
+        }
+    }
+    Ok(())
 }
 
 /// Every path and what is there.
@@ -90,9 +111,10 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
         return Err(FsError::Io);
     };
     let mut bytes = Contents::default();
-    if a.kind() == Kind::Symlink
-        && let Reply::Bytes(text) = ask(volume, Request::ReadLink { ino }).await?
-    {
+    if a.kind() == Kind::Symlink {
+        let Reply::Bytes(text) = ask(volume, Request::ReadLink { ino }).await? else {
+            return Err(FsError::Io);
+        };
         bytes = Contents::from(&text[..]);
     }
     if contents && a.kind() == Kind::File {
@@ -100,12 +122,13 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
         while bytes.len() < a.size {
             let (offset, len) = (bytes.len(), (a.size - bytes.len()).min(READ_BYTES));
             let read = Request::Read { ino, offset, len: len as u32 };
-            match ask(volume, read).await? {
-                Reply::Data { data, .. } if !data.is_empty() => {
-                    data.parts().for_each(|part| bytes.write(bytes.len(), part));
-                }
-                _ => break,
+            let Reply::Data { data, .. } = ask(volume, read).await? else {
+                return Err(FsError::Io);
+            };
+            if data.is_empty() {
+                return Err(FsError::Io); // its length says that there is more
             }
+            data.parts().for_each(|part| bytes.write(bytes.len(), part));
         }
     }
     let owner = owner_of(a.mode, a.uid, a.gid);

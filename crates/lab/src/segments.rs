@@ -86,13 +86,15 @@ fn written_on(image: &Image, setting: Setting, plant: Plant) -> Result<(), Strin
     let mut want = tree(&mut s)?;
     let acts = [Act::Create(LATER.into()), Act::Fsync(LATER.into())];
     for (n, act) in (0..).zip(&acts) {
-        if s.act(n, act) == Err(vfs::FsError::NoSpace) {
-            return Ok(());
+        match s.act(n, act) {
+            Ok(()) => (),
+            Err(vfs::FsError::NoSpace) => return Ok(()),
+            Err(e) => return Err(format!("{act:?}: {e}")),
         }
     }
     let disk = s.disks().swap_remove(0);
-    let now = tree(&mut s)?;
-    want.extend(now.get(LATER).map(|seen| (LATER.to_owned(), seen.clone())));
+    let seen = tree(&mut s)?.remove(LATER).ok_or("what was made is not there")?;
+    want.insert(LATER.to_owned(), seen);
     drop(s);
     let mut s = open(&disk)?;
     let found = tree(&mut s)?;

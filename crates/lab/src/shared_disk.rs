@@ -20,6 +20,8 @@ use volume::{Ground, MMP_PLANTS, Mode, OpenOptions, User, open_on, probe};
 
 const MACHINES: usize = 3;
 const SECOND: u64 = 1_000_000_000;
+/// Bytes of each file that a machine makes.
+const FILE_BYTES: usize = 3000;
 /// Whoever has not ended by then waits for ever.
 const LIMIT: u64 = 4000 * SECOND;
 
@@ -199,10 +201,17 @@ impl World {
             (Plant::NONE, 1),
         )?;
         let tree = v.tree(true).map_err(|e| e.to_string())?;
-        for m in &self.machines {
+        for (n, m) in self.machines.iter().enumerate() {
             let told = m.told.borrow();
-            if let Some(gone) = told.durable.iter().find(|p| !tree.contains_key(*p)) {
-                return Err(format!("{gone} was durable and is gone"));
+            let bytes = crate::acts::payload(n as u8, 0, FILE_BYTES);
+            for path in &told.durable {
+                match tree.get(path) {
+                    None => return Err(format!("{path} was durable and is gone")),
+                    Some(seen) if seen.bytes != bytes[..] => {
+                        return Err(format!("{path} was durable and has other contents"));
+                    }
+                    Some(_) => (),
+                }
             }
         }
         Ok(())
@@ -248,7 +257,7 @@ fn machine(n: usize, setting: Setting, mut rng: Rng, plant: Plant) -> Machine {
                 let path = format!("/m{n}-{round}-{k}");
                 let acts = [
                     Act::Create(path.clone()),
-                    Act::Write(path.clone(), 0, 3000, n as u8),
+                    Act::Write(path.clone(), 0, FILE_BYTES, n as u8),
                     Act::Sync,
                 ];
                 let mut failed = false;

@@ -102,10 +102,13 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
         }
     }
     v.wrong.extend(wrong_inode(&images[0]).map(|w| format!("as the crash has left it: {w}")));
-    if digest.is_multiple_of(crate::judge::E2FSCK_OF)
-        && let Some(line) = e2fsck_lines(images).and_then(|l| beyond_harmless(&l, grows))
-    {
-        v.wrong.push(format!("e2fsck of what the crash has left: {line}"));
+    if digest.is_multiple_of(crate::judge::E2FSCK_OF) {
+        let told = match e2fsck_lines(images) {
+            Ok(lines) => lines.and_then(|l| beyond_harmless(&l, grows)),
+            Err(why) => Some(why),
+        };
+        let said = |line| format!("e2fsck of what the crash has left: {line}");
+        v.wrong.extend(told.map(said));
     }
     v.wrong.extend(wait(&images[0], setting));
     match Subject::open(vec![device.0], setting, false, (Plant::NONE, 1)) {
@@ -149,7 +152,8 @@ fn wait(disk: &Image, setting: Setting) -> Option<String> {
     }
 }
 
-fn sets_attributes(e: &Expected<'_>) -> bool {
+/// Has any of the acts to do with attributes?
+pub(crate) fn sets_attributes(e: &Expected<'_>) -> bool {
     let sets = |a: &&Act| matches!(a, Act::Attribute(..) | Act::Grant(..));
     e.done.iter().chain(e.in_flight.iter().copied()).any(|a| sets(&a))
 }
@@ -164,7 +168,7 @@ pub(crate) fn attributes(
 ) {
     let (sets, histories) = (sets_attributes(e), Histories::of(e));
     if sets {
-        if let Err(why) = crate::prefix::attributes(s, tree) {
+        if let Err(why) = crate::reopen::attributes(s, tree) {
             return v.wrong.push(format!("reading attributes: {why}"));
         }
         histories.judge_attributes(&histories.who(tree), v);
@@ -184,7 +188,7 @@ fn apart(tree: &BTreeMap<String, Seen>, v: &mut Verdict) {
 fn tree_of(s: &mut Subject, e: &Expected<'_>) -> Result<BTreeMap<String, Seen>, vfs::FsError> {
     let mut tree = s.tree_of(true, true)?;
     if sets_attributes(e) {
-        crate::prefix::attributes(s, &mut tree)?;
+        crate::reopen::attributes(s, &mut tree)?;
     }
     Ok(tree)
 }

@@ -1,5 +1,6 @@
 //! Does a scenario's acts through a mount, with as many callers at a time as it wants, and marks
-//! in the recorder's trace when each began and when it was answered. It judges nothing.
+//! in the recorder's trace when each began and when it was answered. It judges nothing but this: on
+//! a sound disk some errors are never an answer.
 
 use crate::recorder::Recorder;
 use lab::Act;
@@ -18,23 +19,43 @@ use std::time::Duration;
 /// The longest pause that is waited for: in the real world a scenario's pauses take real time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 
-/// Does the acts below `root`. Which of them were refused.
-pub(crate) fn all(root: &Path, acts: &[Act], callers: usize, recorder: &Recorder) -> Vec<bool> {
-    let refused = Mutex::new(vec![false; acts.len()]);
+/// Does the acts below `root`. Which of them were refused, in their order. Errors: what failed as
+/// nothing does on a sound disk with a server behind the mount; whoever took that for a refusal
+/// would find nothing missing afterwards.
+pub(crate) fn all(
+    root: &Path,
+    acts: &[Act],
+    callers: usize,
+    recorder: &Recorder,
+) -> std::result::Result<Vec<bool>, String> {
+    let results: Mutex<Vec<Option<Result<()>>>> = Mutex::new(acts.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
         for caller in 0..callers {
-            let refused = &refused;
+            let results = &results;
             scope.spawn(move || {
                 for n in (caller..acts.len()).step_by(callers) {
                     recorder.mark(2 * n as u64);
-                    let failed = act(root, &acts[n]).is_err();
+                    let result = act(root, &acts[n]);
                     recorder.mark(2 * n as u64 + 1);
-                    refused.lock().unwrap_or_else(|broken| broken.into_inner())[n] = failed;
+                    results.lock().unwrap_or_else(|broken| broken.into_inner())[n] = Some(result);
                 }
             });
         }
     });
-    refused.into_inner().unwrap_or_else(|broken| broken.into_inner())
+    let results = results.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    let answers = acts.iter().zip(results).map(|(act, result)| match result {
+        None => Err(format!("{act:?} was never done")),
+        Some(Err(e)) if is_failure(&e) => Err(format!("{act:?} on a sound disk: {e}")),
+        Some(result) => Ok(result.is_err()),
+    });
+    answers.collect()
+}
+
+/// Is it the volume or its server that has failed, and not the request that was refused?
+fn is_failure(e: &std::io::Error) -> bool {
+    let failures =
+        [libc::EIO, libc::EROFS, libc::EUCLEAN, libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV];
+    e.raw_os_error().is_some_and(|n| failures.contains(&n))
 }
 
 /// What can be asked through a mount. sync(1) never reaches a FUSE server: its place is taken by an
@@ -147,5 +168,18 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             std::thread::sleep(Duration::from_secs(*seconds).min(LONGEST_PAUSE));
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_failure;
+    use std::io::Error;
+
+    #[test]
+    fn a_server_that_is_gone_has_not_refused_anything() {
+        let failed = |n| is_failure(&Error::from_raw_os_error(n));
+        assert!([libc::ENOTCONN, libc::EIO, libc::EROFS].into_iter().all(failed));
+        assert!(![libc::ENOSPC, libc::EEXIST, libc::EOPNOTSUPP].into_iter().any(failed));
     }
 }

@@ -4,9 +4,10 @@
 //! writes are in flight beside one another as on a real disk.
 //!
 //! The rules are those of sim::CrashImages: a write is durable when it ended with FUA (O_DSYNC) or
-//! when a flush that was issued after its end has ended.
+//! when a flush that was issued after its end has ended. As of a real disk, a write is of whole
+//! sectors or refused: what is torn, and what covers what, is told apart by the sector.
 
-use env::{DiskId, Rng};
+use env::{DiskId, Rng, SECTOR_BYTES};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
@@ -117,6 +118,11 @@ fn answer(shared: &Shared, waiting: &Receiver<Ended>, mut rng: Rng) {
     }
 }
 
+/// Is this a run of whole sectors, and not an empty one?
+fn is_of_sectors(at: u64, len: usize) -> bool {
+    len > 0 && at.is_multiple_of(SECTOR_BYTES as u64) && len.is_multiple_of(SECTOR_BYTES)
+}
+
 /// The file system.
 struct Disk {
     shared: Shared,
@@ -213,6 +219,9 @@ impl Filesystem for Disk {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if !is_of_sectors(offset, data.len()) {
+            return reply.error(Errno::EINVAL);
+        }
         if offset + data.len() as u64 > self.shared.lock().image.size() {
             return reply.error(Errno::ENOSPC);
         }
@@ -238,5 +247,20 @@ impl Filesystem for Disk {
         };
         self.shared.note(Event::FlushEnded(number));
         reply.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_sectors;
+
+    #[test]
+    fn parts_of_sectors_are_refused() {
+        assert!(is_of_sectors(512, 1024));
+        assert!(
+            ![(0, 0), (0, 100), (100, 512), (512, 513)]
+                .into_iter()
+                .any(|(a, l)| is_of_sectors(a, l))
+        );
     }
 }

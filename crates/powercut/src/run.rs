@@ -31,7 +31,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const JUDGE_FOR: Duration = Duration::from_millis(1500);
 
 /// Runs and judges until the mode's time is over, or something is broken. Errors: a run is not
-/// possible here.
+/// possible here, or there was no time to judge a single state.
 pub(crate) fn explore(options: &Options, setting: Setting) -> Result<Found, String> {
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut found = Found::default();
@@ -45,6 +45,9 @@ pub(crate) fn explore(options: &Options, setting: Setting) -> Result<Found, Stri
         let state = |b: String| format!("{name}, seed {seed}, {b}");
         found.broken.extend(judged.broken.into_iter().map(state));
         seed += 1;
+    }
+    if found.states == 0 && found.broken.is_empty() {
+        return Err(format!("no state of {} runs was judged: more --seconds", found.runs));
     }
     Ok(found)
 }
@@ -62,14 +65,26 @@ fn one(
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     let recorder = Recorder::mount(&disk, prepared.disk().clone(), seed)?;
-    let server = Server::start(&options.cairn, recorder.path(), mount, served(options, setting))?;
+    let mut server =
+        Server::start(&options.cairn, recorder.path(), mount, served(options, setting))?;
     let refused = drive::all(&server.mount, prepared.acts(), prepared.callers(), &recorder);
     let trace = recorder.cut();
+    let ended = server.has_ended();
     drop(server);
     drop(recorder);
+    let refused = match refused {
+        _ if ended => return Ok(broken("the server has ended by itself".into())),
+        Err(why) => return Ok(broken(why)),
+        Ok(refused) => refused,
+    };
     let judge_until = end.min(Instant::now() + JUDGE_FOR);
     let mut goes_on = || Instant::now() < judge_until;
     Ok(prepared.judge(trace, &refused, &mut Rng::new(seed), &mut goes_on))
+}
+
+/// A run that went wrong before its power was cut.
+fn broken(why: String) -> elsewhere::Judgement {
+    elsewhere::Judgement { states: 0, broken: vec![why] }
 }
 
 /// How the program is started, which is not always as it is judged.
@@ -110,6 +125,12 @@ impl Server {
             _ => Err(format!("{} serves nothing (see above)", cairn.display())),
         }
     }
+
+    /// Has it ended, though nobody has told it to? What is done at its mount then is done to
+    /// nobody.
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
 }
 
 /// Does the server say that it is ready? What it prints afterwards is read and forgotten.
@@ -139,5 +160,38 @@ impl Drop for Server {
         if !lazily("umount", "-l") {
             lazily("fusermount3", "-uz");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A program in the server's place, which says that it is ready and does this.
+    fn served_by(name: &str, then: &str) -> Server {
+        let dir = std::env::temp_dir().join(format!("powercut-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder for the test");
+        let program = dir.join("program");
+        std::fs::write(&program, format!("#!/bin/sh\necho ready\n{then}\n")).expect("a script");
+        let runs = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, runs).expect("it can be run");
+        let setting = Setting::plain(Mode::Sync);
+        let server = Server::start(&program, &dir.join("disk"), dir.join("mount"), setting);
+        let server = server.expect("it says that it is ready");
+        std::fs::remove_dir_all(&dir).expect("the test's own");
+        server
+    }
+
+    #[test]
+    fn a_server_that_ends_by_itself_is_noticed() {
+        let mut ends = served_by("ends", "exit 0");
+        let end = Instant::now() + READY_WITHIN;
+        while !ends.has_ended() {
+            assert!(Instant::now() < end, "it has ended, and that is not seen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut stays = served_by("stays", "exec sleep 60");
+        assert!(!stays.has_ended());
     }
 }

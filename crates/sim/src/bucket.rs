@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// How often something goes wrong: one request in so many; 0: never.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trouble {
     /// It fails and is not carried out, as when the store throttles.
     pub refused: u64,
@@ -30,6 +30,12 @@ pub struct Trouble {
 impl Trouble {
     /// Nothing goes wrong.
     pub const NONE: Trouble = Trouble { refused: 0, lost: 0, late: 0, throttled: 0, page: 0 };
+
+    /// Does every request do what it is answered, and is it answered?
+    pub fn is_none(&self) -> bool {
+        Trouble { page: 0, ..*self } == Trouble::NONE
+    }
+
     /// Everything does, now and then.
     pub const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29, throttled: 149, page: 3 };
 }

@@ -41,7 +41,13 @@ impl fmt::Debug for LentImage {
 
 impl ReadNow for LentImage {
     fn read_now(&self, at: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        let len = into.len() as u64;
+        let (len, size) = (into.len() as u64, self.image.size());
+        if at.checked_add(len).is_none_or(|end| end > size) {
+            // As the real file has it: what lies there is not zeros.
+            let (kind, during) = (DiskErrorKind::OutOfRange, "read");
+            let detail = format!("{len} bytes on a device of {size}");
+            return Err(DiskError { kind, during, at, detail });
+        }
         self.reads.push((self.disk, at, len));
         if self.bad.is_some_and(|b| b >= at && b < at + len) {
             let (kind, during, detail) = (DiskErrorKind::Io, "read", "injected".to_owned());
@@ -52,5 +58,21 @@ impl ReadNow for LentImage {
     }
     fn known_zero(&self, at: u64, len: u64) -> bool {
         self.image.is_hole(at, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_the_end_there_is_nothing_to_read() {
+        let (image, reads) = (Image::new(8192), LentReads::default());
+        let lent = LentImage { disk: DiskId(0), image, bad: None, reads };
+        assert!(lent.read_now(4096, &mut [0; 4096]).is_ok());
+        for at in [4097, 8192, u64::MAX] {
+            let read = lent.read_now(at, &mut [0; 4096]);
+            assert!(read.is_err_and(|e| e.kind == DiskErrorKind::OutOfRange), "{at}");
+        }
     }
 }

@@ -1,20 +1,50 @@
 //! A disk of one machine that uses a bucket: its reads and writes count among the machine's
 //! requests, and it is cut at them as at the others. What was not durable when the machine was
 //! killed may be lost, in any sectors. Who uses it, and for what, it does not know.
+//!
+//! Invariants:
+//! * D1. A flush makes durable what had been written when it was asked for, and nothing else.
+//! * D2. What waits in the cache never covers what is newer and durable.
+//! * D3. A request is of whole sectors of this disk.
+//! * D4. Two writes of one place are never under way together.
 
 use crate::bucket::Machine;
 use crate::image::Image;
 use env::{Block, Disk, DiskError, Durability, Env, Local, Nanos, Rng, SECTOR_BYTES};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// What outlives the machine.
 pub struct Platter {
     env: Env,
     durable: RefCell<Image>,
-    /// Written, and not flushed.
-    cached: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// Written, and not flushed, in the order in which it was.
+    cached: RefCell<Vec<Cached>>,
+    /// So many writes have gone through the cache.
+    written: Cell<u64>,
+    /// Where writes are under way, with their numbers among the machine's requests.
+    under_way: RefCell<Vec<(u64, Range<u64>)>>,
     rng: RefCell<Rng>,
+}
+
+/// A write in the cache.
+struct Cached {
+    /// Its number among those.
+    number: u64,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Cached {
+    /// The part of it that a range of `len` bytes from `at` on covers: its place in that range, and
+    /// in these bytes.
+    fn part(&self, at: u64, len: usize) -> Option<(Range<usize>, Range<usize>)> {
+        let first = at.max(self.at);
+        let last = (at + len as u64).min(self.at + self.bytes.len() as u64);
+        let within = |from: u64| (first - from) as usize..(last - from) as usize;
+        (first < last).then(|| (within(at), within(self.at)))
+    }
 }
 
 /// A write takes up to so long.
@@ -24,12 +54,14 @@ impl Platter {
     /// A blank one. `seed` decides what a cut leaves.
     pub fn new(env: Env, bytes: u64, seed: u64) -> Rc<Platter> {
         let (durable, rng) = (RefCell::new(Image::new(bytes)), RefCell::new(Rng::new(seed)));
-        Rc::new(Platter { env, durable, cached: RefCell::default(), rng })
+        let (cached, under_way) = (RefCell::default(), RefCell::default());
+        Rc::new(Platter { env, durable, cached, written: Cell::default(), under_way, rng })
     }
 
     /// The machine is gone, and its power: of what was not flushed any sectors are there.
     pub fn lose_power(&self) {
-        for (at, bytes) in std::mem::take(&mut *self.cached.borrow_mut()) {
+        self.under_way.borrow_mut().clear();
+        for Cached { at, bytes, .. } in std::mem::take(&mut *self.cached.borrow_mut()) {
             self.apply_some(at, &bytes);
         }
     }
@@ -52,15 +84,68 @@ impl Platter {
 
     fn read(&self, at: u64, into: &mut [u8]) {
         self.durable.borrow().read(at, into);
-        let end = at + into.len() as u64;
-        for (from, bytes) in self.cached.borrow().iter() {
-            let to = from + bytes.len() as u64;
-            let (first, last) = (at.max(*from), end.min(to));
-            if first < last {
-                let part = &bytes[(first - from) as usize..(last - from) as usize];
-                into[(first - at) as usize..(last - at) as usize].copy_from_slice(part);
+        for write in self.cached.borrow().iter() {
+            if let Some((there, here)) = write.part(at, into.len()) {
+                into[there].copy_from_slice(&write.bytes[here]);
             }
         }
+    }
+
+    /// A write has ended.
+    fn take(&self, at: u64, bytes: Vec<u8>, how: Durability) {
+        let mut cached = self.cached.borrow_mut();
+        if how == Durability::Cached {
+            let number = self.written.replace(self.written.get() + 1);
+            cached.push(Cached { number, at, bytes });
+            return;
+        }
+        // Older writes of these bytes that are still in the cache become this one.
+        for write in cached.iter_mut() {
+            if let Some((there, here)) = write.part(at, bytes.len()) {
+                write.bytes[here].copy_from_slice(&bytes[there]);
+            }
+        }
+        self.durable.borrow_mut().write(at, &bytes);
+        drop(cached);
+        // All of it is read again.
+        debug_assert!(
+            {
+                let mut now = vec![0; bytes.len()];
+                self.read(at, &mut now);
+                now == bytes
+            },
+            "D2: what is durable at byte {at} is covered by what is older"
+        );
+    }
+
+    /// The writes before this one in the cache are durable.
+    fn flushed(&self, before: u64) {
+        let mut cached = self.cached.borrow_mut();
+        let mut last = None;
+        for Cached { number, at, bytes } in cached.extract_if(.., |w| w.number < before) {
+            assert!(
+                last.is_none_or(|n| n < number),
+                "D1: write {number} is applied after {last:?}"
+            );
+            last = Some(number);
+            self.durable.borrow_mut().write(at, &bytes);
+        }
+    }
+
+    /// A request of these bytes.
+    fn check(&self, at: u64, len: u64) {
+        let sector = SECTOR_BYTES as u64;
+        let whole = at.is_multiple_of(sector) && len.is_multiple_of(sector);
+        let size = self.durable.borrow().size();
+        let fits = at.checked_add(len).is_some_and(|end| end <= size);
+        assert!(whole && fits, "D3: {len} bytes at {at} of a disk of {size}");
+    }
+
+    fn begin(&self, n: u64, place: Range<u64>) {
+        let mut all = self.under_way.borrow_mut();
+        let other = all.iter().find(|(_, p)| p.start < place.end && place.start < p.end);
+        assert!(other.is_none(), "D4: {place:?} is written, and {other:?} is under way");
+        all.push((n, place));
     }
 }
 
@@ -92,6 +177,7 @@ impl Disk for OwnDisk {
         Box::pin(async move {
             let n = self.machine.next_request();
             self.machine.pass(n, false).await;
+            self.platter.check(at, blocks.iter().map(|b| b.len() as u64).sum());
             let mut from = at;
             for b in &mut blocks {
                 self.platter.read(from, b.bytes_mut());
@@ -110,14 +196,14 @@ impl Disk for OwnDisk {
             let n = self.machine.next_request();
             self.machine.pass(n, false).await;
             let bytes: Vec<u8> = blocks.iter().flat_map(|b| b.bytes().to_vec()).collect();
+            self.platter.check(at, bytes.len() as u64);
+            self.platter.begin(n, at..at + bytes.len() as u64);
             if self.latency().await || self.machine.is_cut_late(n) {
                 self.platter.apply_some(at, &bytes);
                 std::future::pending::<()>().await;
             }
-            match how {
-                Durability::Fua => self.platter.durable.borrow_mut().write(at, &bytes),
-                Durability::Cached => self.platter.cached.borrow_mut().push((at, bytes)),
-            }
+            self.platter.take(at, bytes, how);
+            self.platter.under_way.borrow_mut().retain(|w| w.0 != n);
             self.machine.pass(n, true).await;
             Ok(())
         })
@@ -126,18 +212,100 @@ impl Disk for OwnDisk {
         Box::pin(async move {
             let n = self.machine.next_request();
             self.machine.pass(n, false).await;
-            let ended = self.platter.cached.borrow().len();
+            let before = self.platter.written.get();
             if self.latency().await || self.machine.is_cut_late(n) {
                 std::future::pending::<()>().await;
             }
-            for (at, bytes) in self.platter.cached.borrow_mut().drain(..ended) {
-                self.platter.durable.borrow_mut().write(at, &bytes);
-            }
+            self.platter.flushed(before);
             self.machine.pass(n, true).await;
             Ok(())
         })
     }
     fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
         Box::pin(async { Ok(()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SimBucket, Trouble, World, block_on};
+
+    const DISK_BYTES: u64 = 1 << 16;
+
+    /// Runs this on a disk of its own.
+    fn on_a_disk<F: Future<Output = ()> + 'static>(
+        seed: u64,
+        f: impl FnOnce(Env, Rc<OwnDisk>) -> F + 'static,
+    ) {
+        block_on(&mut World::new(Image::new(4096)), move |env, _| {
+            let machine = SimBucket::new(env.clone(), seed, Trouble::NONE).machine(None);
+            let platter = Platter::new(env.clone(), DISK_BYTES, seed);
+            f(env, Rc::new(OwnDisk::new(platter, machine)))
+        });
+    }
+
+    fn sector(v: u8) -> Vec<Block> {
+        vec![Block::copy_of(&[v; SECTOR_BYTES])]
+    }
+
+    async fn first(disk: &OwnDisk) -> u8 {
+        disk.read(0, vec![Block::zeroed(SECTOR_BYTES)]).await.unwrap()[0].bytes()[0]
+    }
+
+    #[test]
+    fn what_is_older_and_in_the_cache_never_covers_what_is_durable() {
+        on_a_disk(1, |_, disk| async move {
+            disk.write(0, sector(1), Durability::Cached).await.unwrap();
+            disk.write(0, sector(2), Durability::Fua).await.unwrap();
+            assert_eq!(first(&disk).await, 2);
+            disk.flush().await.unwrap();
+            assert_eq!(first(&disk).await, 2);
+            disk.write(0, sector(3), Durability::Cached).await.unwrap();
+            disk.write(0, sector(4), Durability::Fua).await.unwrap();
+            disk.platter.lose_power();
+            assert_eq!(first(&disk).await, 4);
+        });
+    }
+
+    /// Two flushes under way together, and a write that ends between their ends.
+    #[test]
+    fn a_flush_takes_what_was_there_when_it_was_asked_for() {
+        for seed in 0..40 {
+            on_a_disk(seed, |env, disk| async move {
+                disk.write(0, sector(1), Durability::Cached).await.unwrap();
+                for _ in 0..2 {
+                    let disk = disk.clone();
+                    env.spawn("flush", async move { disk.flush().await.unwrap() });
+                }
+                env.yield_now().await;
+                disk.write(512, sector(2), Durability::Cached).await.unwrap();
+                env.sleep(Nanos::from_millis(10)).await;
+                let (mut durable, platter) = ([0; 513], &disk.platter);
+                platter.durable.borrow().read(0, &mut durable);
+                assert_eq!((durable[0], durable[512]), (1, 0), "what was flushed, and no more");
+            });
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "D4")]
+    fn two_writes_of_one_place_are_a_bug() {
+        on_a_disk(1, |env, disk| async move {
+            let other = disk.clone();
+            env.spawn("other", async move {
+                let _ = other.write(0, sector(1), Durability::Cached).await;
+            });
+            env.yield_now().await;
+            let _ = disk.write(0, sector(2), Durability::Fua).await;
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "D3")]
+    fn a_read_behind_the_end_is_a_bug() {
+        on_a_disk(1, |_, disk| async move {
+            let _ = disk.read(DISK_BYTES, sector(0)).await;
+        });
     }
 }

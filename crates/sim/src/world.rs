@@ -1,5 +1,11 @@
 //! Virtual time: requests take as long as a model says, ends come in the order of their times, and
 //! nothing else makes time pass.
+//!
+//! Invariants:
+//! * W1. A request is of whole sectors of a disk of this world.
+//! * W2. Nothing ends before it begins: no model takes time back.
+//! * W3. Two writes of one place are never in flight together, nor, where that is refused, a read
+//!   and a write.
 
 use crate::bucket::Machine;
 use crate::image::Image;
@@ -322,7 +328,9 @@ impl World {
             IoOp::Flush => Kind::Flush,
             IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => return self.now,
         };
-        timing.ends_at(Nanos(self.now), Access { kind, at, len }).0.max(self.now)
+        let end = timing.ends_at(Nanos(self.now), Access { kind, at, len }).0;
+        assert!(end >= self.now, "W2: {op:?} ends at {end}, before it begins at {}", self.now);
+        end
     }
 
     fn count(&mut self, disk: DiskId, op: &IoOp, bytes: u64) {
@@ -348,9 +356,7 @@ impl World {
         }
         let IoRequest { id, disk, op, at, mut blocks, .. } = request;
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
-        let sector = SECTOR_BYTES as u64;
-        let whole = at.is_multiple_of(sector) && bytes.is_multiple_of(sector);
-        assert!(whole, "{op:?} of {bytes} bytes at {at} of {disk:?} is of parts of sectors");
+        self.check_place(disk, &op, at, bytes);
         self.count(disk, &op, bytes);
         let (event, failed) = match op {
             IoOp::Read | IoOp::ReadFresh => {
@@ -388,7 +394,6 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
-        assert!(end >= self.now, "{op:?} ends at {end}, before it begins at {}", self.now);
         if op == IoOp::Read && self.refuses_mixed {
             self.reading.insert((end, self.sequence), (disk, at, bytes));
         }
@@ -396,6 +401,20 @@ impl World {
             (end, self.sequence),
             (IoDone { lent, ..IoDone::of_disk(id, blocks, result) }, event),
         );
+    }
+
+    /// The port has looked at the range by the size that it was told: here it is the disk's own.
+    fn check_place(&mut self, disk: DiskId, op: &IoOp, at: u64, bytes: u64) {
+        let len = match op {
+            IoOp::Read | IoOp::ReadFresh | IoOp::Write(_) => bytes,
+            IoOp::Discard { len } => *len,
+            IoOp::Flush | IoOp::Lend | IoOp::Object => return,
+        };
+        let (size, sector) = (self.image(disk).size(), SECTOR_BYTES as u64);
+        let whole = at.is_multiple_of(sector) && len.is_multiple_of(sector);
+        assert!(whole, "W1: {op:?} of {len} bytes at {at} of {disk:?} is of parts of sectors");
+        let fits = at.checked_add(len).is_some_and(|end| end <= size);
+        assert!(fits, "W1: {op:?} of {len} bytes at {at} of {disk:?}, which has {size}");
     }
 
     /// The event of its end, or the word for its failure.
@@ -450,13 +469,15 @@ impl World {
             let apart = other.disk != write.disk
                 || write.at + write.bytes.len() as u64 <= other.at
                 || other.at + other.bytes.len() as u64 <= write.at;
-            assert!(apart, "two writes in flight to one place: byte {}", write.at.max(other.at));
+            let byte = write.at.max(other.at);
+            assert!(apart, "W3: two writes in flight to one place: byte {byte}");
         }
         for (disk, at, len) in self.reading.values() {
             let apart = *disk != write.disk
                 || write.at + write.bytes.len() as u64 <= *at
                 || at + len <= write.at;
-            assert!(apart, "what is being read is written: byte {} of {disk:?}", write.at.max(*at));
+            let byte = write.at.max(*at);
+            assert!(apart, "W3: what is being read is written: byte {byte} of {disk:?}");
         }
     }
 
@@ -467,7 +488,8 @@ impl World {
             let Some(Event::WriteEnded(n)) = event else { continue };
             let w = &self.trace.writes[*n];
             let apart = w.disk != disk || at + len <= w.at || w.at + w.bytes.len() as u64 <= at;
-            assert!(apart, "what is being written is read: byte {} of {disk:?}", w.at.max(at));
+            let byte = w.at.max(at);
+            assert!(apart, "W3: what is being written is read: byte {byte} of {disk:?}");
         }
     }
 

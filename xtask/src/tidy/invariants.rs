@@ -75,8 +75,9 @@ fn cites(file: &File, header: &str, id: &str) -> bool {
     if is_test {
         return has_word(&file.text, id);
     }
-    // The lab's tests and scenarios are for all, and say whose invariant they mean.
-    if file.path.starts_with("crates/lab/") {
+    // The lab's tests and scenarios are for all, and say whose invariant they mean; its own are as
+    // everybody's.
+    if file.path.starts_with("crates/lab/") && !header.starts_with("crates/lab/") {
         return file.text.contains(header) && has_word(&file.text, id);
     }
     if !file.path.starts_with(&format!("{folder}/")) {
@@ -134,5 +135,15 @@ mod tests {
         let elsewhere = file("crates/a/src/n/z.rs", "assert!(ok, \"I10: no\");\n");
         let all = [header, code, test, comment, elsewhere];
         assert_eq!(uncited(&all), ["I10"]);
+    }
+
+    #[test]
+    fn the_lab_names_others_by_their_file_and_its_own_as_all_do() {
+        let own =
+            file("crates/lab/src/judge.rs", "//! A judge.\n//! * P1. So.\n//! * P2. And so.\n");
+        let other = file("crates/a/src/x.rs", "//! A file.\n//! * W1. So.\n//! * W2. And so.\n");
+        let shown = file("crates/lab/src/y.rs", "//! Shows W1 of crates/a/src/x.rs.\n");
+        let code = file("crates/lab/src/z.rs", "assert!(ok, \"P1: {x}\");\nlet p2 = \"P2, W2\";\n");
+        assert_eq!(uncited(&[own, other, shown, code]), ["P2", "W2"]);
     }
 }

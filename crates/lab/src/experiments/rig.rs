@@ -296,7 +296,12 @@ impl Caller {
         let data = Rope::cut(&bytes, (at % BLOCK) as usize, BLOCK as usize);
         let stability = if sync { Stability::FileSync } else { Stability::Unstable };
         let write = Request::write(ino, at, data, stability);
-        self.ask(write).await.map(|_| ())
+        match self.ask(write).await? {
+            Reply::Written { len: taken, .. } if u64::from(taken) == len => Ok(()),
+            // What was taken in part would be counted as if it were all there.
+            Reply::Written { .. } => Err(FsError::NoSpace),
+            _ => Err(FsError::Io),
+        }
     }
 
     /// Makes everything durable.

@@ -1,6 +1,12 @@
 //! A log of blocks on a modelled disk, as matthews-1997 simulates it: segments, what lies in them,
 //! and the cleaner's own policies deciding over them. A request takes an access and its transfer;
 //! nothing else takes time. There is no table, no summary and no checkpoint.
+//!
+//! Invariants:
+//! * L1. A block lies where `at` says, and nowhere else: each segment has as many live blocks as
+//!   its slots hold.
+//! * L2. Of a segment's live blocks so many are in memory as it counts; of a free one none.
+//! * L3. An open segment is its class's head, and has room.
 
 use lfs::{Candidate, Costs, Lifespans, Limits, Planner, Policy, SegNo, Way};
 
@@ -218,7 +224,9 @@ impl Log {
             return;
         }
         let cached = self.is_cached(block);
+        self.at[block as usize] = (NOTHING, 0);
         let s = &mut self.segments[seg as usize];
+        assert_eq!(s.slots[slot as usize], block, "L1: segment {seg} has another in slot {slot}");
         s.slots[slot as usize] = NOTHING;
         s.live -= 1;
         s.cached -= u32::from(cached);
@@ -230,6 +238,7 @@ impl Log {
     fn release(&mut self, seg: u32) {
         let (class, lived) = {
             let s = &mut self.segments[seg as usize];
+            assert_eq!((s.live, s.cached), (0, 0), "L2: segment {seg} is free, and holds blocks");
             s.slots.clear();
             (s.class, self.clock - s.begun)
         };
@@ -252,6 +261,8 @@ impl Log {
         let (cached, now) = (self.is_cached(block), self.written[block as usize]);
         let per = self.shape.per() as usize;
         let s = &mut self.segments[head as usize];
+        let open = s.open && usize::from(s.class) == class && s.slots.len() < per;
+        assert!(open, "L3: segment {head} is the head of {class}, with {} blocks", s.slots.len());
         self.at[block as usize] = (head, s.slots.len() as u32);
         s.slots.push(block);
         s.live += 1;
@@ -293,6 +304,8 @@ impl Log {
             age: clock - s.youngest,
         });
         let candidates: Vec<Candidate> = candidates.collect();
+        // All slots are looked at, once in a pass.
+        debug_assert!(candidates.iter().all(|c| self.counts(c)), "L1, L2: a count is another");
         let most = u64::MAX;
         let victims = (self.shape.pass_bytes / self.shape.segment_bytes) as usize;
         let limits = Limits { victims, moved: most, plugged: most, freed: most };
@@ -321,6 +334,17 @@ impl Log {
             }
             Way::Plug => self.plug(&plan.targets, survivors),
         }
+    }
+
+    /// Are a segment's counts those of its blocks?
+    fn counts(&self, c: &Candidate) -> bool {
+        let s = &self.segments[c.segment.0 as usize];
+        let there = (0..).zip(&s.slots).filter(|(_, b)| **b != NOTHING);
+        let lies = |(slot, b): (u32, &u32)| self.at[*b as usize] == (c.segment.0, slot);
+        let (live, cached) = there.clone().fold((0, 0), |(live, cached), (_, b)| {
+            (live + 1, cached + u32::from(self.is_cached(*b)))
+        });
+        there.clone().all(lies) && (c.live, c.cached) == (live, cached)
     }
 
     /// Reads a victim; its segment is free.

@@ -207,6 +207,10 @@ impl Stated {
         if (low..=high).contains(&ours) {
             return Verdict::Reproduced;
         }
+        // Nothing was measured: neither more nor less than anything.
+        if ours.is_nan() {
+            return Verdict::Contradicted;
+        }
         let more = ours > high;
         match (self.side, self.nothing) {
             (Side::Neither, _) => Verdict::Contradicted,
@@ -276,6 +280,15 @@ mod tests {
             verdicts(&seconds, &[1.0, 9.0, 16.0, 40.0]),
             [Stronger, Reproduced, Weaker, Contradicted]
         );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_met() {
+        let less = [Stated::times(6, "half", 0.5), Stated::at_most(45, "s", (3.0, 14.0, "s"))];
+        for s in less.into_iter().chain([Stated::times(37, "twice", 2.0)]) {
+            let claim = s.measured(f64::NAN);
+            assert_eq!((claim.verdict, claim.met), (Verdict::Contradicted, false), "{claim:?}");
+        }
     }
 
     #[test]

@@ -95,6 +95,17 @@ async fn read(volume: &Rc<dyn Volume>, ino: u32) -> Option<Vec<u8>> {
     }
 }
 
+/// The value that an answer shows: 0 before the first was written. Each is written as a whole, so
+/// that no moment shows a part of one.
+fn of_one_moment(bytes: &[u8]) -> Result<u8, String> {
+    let value = bytes.first().copied().unwrap_or(0);
+    let whole = bytes.is_empty() || bytes.len() == BYTES;
+    match whole && bytes.iter().all(|b| *b == value) {
+        true => Ok(value),
+        false => Err("broken: an answer comes from two moments".into()),
+    }
+}
+
 /// Reads until the writer has ended. Errors: what was broken.
 async fn follow(all: All, way: Rc<Machine>, written: Written) -> Result<u64, String> {
     let opened = open(&all, 1, way, options("follower", all.plant, Some(WITHIN))).await;
@@ -115,10 +126,7 @@ async fn follow(all: All, way: Rc<Machine>, written: Written) -> Result<u64, Str
         let Some(ino) = held(&volume, PATH).await else { continue };
         let Some(bytes) = read(&volume, ino).await else { continue };
         answers += 1;
-        let value = bytes.first().copied().unwrap_or(0);
-        if bytes.len() == BYTES && bytes.iter().any(|b| *b != value) {
-            return Err("broken: an answer comes from two moments".into());
-        }
+        let value = of_one_moment(&bytes)?;
         if value < last {
             return Err(format!("broken: {value} after {last}"));
         }
@@ -132,8 +140,12 @@ async fn follow(all: All, way: Rc<Machine>, written: Written) -> Result<u64, Str
     Ok(answers)
 }
 
-/// A writer and a follower, which is cut.
-pub(crate) async fn both(all: All, cut: Option<(u64, sim::Cut)>) -> Result<u64, String> {
+/// A writer and a follower, which is cut. On a network that is `calm` one that lives answers.
+pub(crate) async fn both(
+    all: All,
+    cut: Option<(u64, sim::Cut)>,
+    calm: bool,
+) -> Result<u64, String> {
     let written = Written::default();
     let (one, way) = (all.clone(), all.bucket.machine(None));
     let into = written.clone();
@@ -144,12 +156,31 @@ pub(crate) async fn both(all: All, cut: Option<(u64, sim::Cut)>) -> Result<u64, 
     let way = all.bucket.machine(cut);
     let (answers, seen) = (Rc::new(RefCell::new(None)), all.clone());
     let into = answers.clone();
+    let mine = way.clone();
     all.env.spawn("follower", async move {
-        let end = follow(seen, way, written).await;
+        let end = follow(seen, mine, written).await;
         into.borrow_mut().replace(end);
     });
-    all.env.sleep(Nanos::from_secs(60)).await;
-    // One that was killed has said nothing.
-    let end = answers.borrow_mut().take();
-    end.unwrap_or(Ok(0))
+    all.env.sleep(Nanos::from_secs(90)).await;
+    match answers.borrow_mut().take() {
+        None if way.is_killed() => Ok(0), // it has said nothing
+        None => Err("broken: the follower comes to no end".into()),
+        Some(Ok(0)) if calm && !way.is_killed() => Err("broken: the follower never answers".into()),
+        Some(end) => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_write_is_of_no_moment() {
+        assert_eq!(of_one_moment(&[]), Ok(0));
+        assert_eq!(of_one_moment(&[7; BYTES]), Ok(7));
+        assert!(of_one_moment(&[7; BYTES / 2]).is_err());
+        let mut two = [7; BYTES];
+        two[BYTES / 2..].fill(8);
+        assert!(of_one_moment(&two).is_err());
+    }
 }

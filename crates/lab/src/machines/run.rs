@@ -33,6 +33,8 @@ const VOLUME_BYTES: u64 = 4 << 20;
 pub(super) const PACE: Pace = Pace { checkpoint_objects: 7, slack_blocks: 24, keep: Nanos(0) };
 /// A network may fail even the last machine, but not for ever.
 const TRIES: u64 = 5;
+/// The disk of who checks is behind those of all machines, and of who looks at snapshots.
+const CHECKER: u16 = 200;
 
 /// What a new volume in a bucket is.
 fn fresh() -> Objects {
@@ -107,8 +109,8 @@ where
 pub(crate) fn run(case: Case, plant: Plant, tell: bool) -> Result<(), String> {
     let plan = case.plan();
     if case.scenario.follows {
-        let cut = plan.cuts[1];
-        let f = move |all| async move { follow::both(all, cut).await.map(|_| ()) };
+        let (cut, calm) = (plan.cuts[1], plan.trouble.is_none());
+        let f = move |all| async move { follow::both(all, cut, calm).await.map(|_| ()) };
         return in_world((case.seed, &plan, plant), f);
     }
     let seed = case.seed;
@@ -197,6 +199,12 @@ fn is_broken(why: &str) -> bool {
     ["broken:", "is damaged", "not valid"].iter().any(|w| why.contains(w))
 }
 
+/// What a call of a machine was answered.
+fn told(name: &str, e: FsError) -> String {
+    let damage = if e == FsError::Corrupt { "broken: " } else { "" };
+    format!("{damage}{name}: {e:?}")
+}
+
 async fn last_machine(all: &All) -> Result<(), String> {
     let mut told = String::new();
     for n in 0..TRIES {
@@ -204,7 +212,7 @@ async fn last_machine(all: &All) -> Result<(), String> {
         let way = all.bucket.machine(None);
         match one(all, (&name, id), way, TakeOver::Insist).await {
             Ok(()) => {
-                sound(all, id).await?;
+                sound(all).await?;
                 return all.album.judge(all).await;
             }
             Err(why) if is_broken(&why) => return Err(why),
@@ -220,30 +228,31 @@ pub(super) fn ground(all: &All, id: u16) -> Ground {
 }
 
 /// The checker on what is there in the end, and the table against the objects.
-async fn sound(all: &All, id: u16) -> Result<(), String> {
-    for _ in 0..TRIES {
-        let Ok(store) = volume::open_bucket(&ground(all, id), true).await else { continue };
-        let Ok(wrong) = store.verify().await else { continue };
-        if let Some(what) = wrong.first() {
-            return Err(format!("broken: {what}"));
-        }
-        let mut image = Image::new(store.size_bytes());
-        let copied = volume::copy_out(&store, store.mapped(), |at, bytes| {
-            image.write(at, bytes);
-            Ok(())
-        });
-        if copied.await.is_err() {
-            continue;
-        }
-        let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
-        let mut report = check(&SimDevice(image), &options, &mut ()).map_err(|e| e.to_string())?;
-        report.leave_out_totals(); // the last machine, too, may have been unable to close it
-        return match report.findings.first() {
-            Some(finding) => Err(format!("broken: the checker finds {finding}")),
-            None => Ok(()),
-        };
+async fn sound(all: &All) -> Result<(), String> {
+    // Who judges is on no network: what he cannot read is not there.
+    let as_it_is = SimBucket::of(all.env.clone(), all.bucket.objects(), (1, CALM));
+    all.machines.attach(DiskId(CHECKER), as_it_is.machine(None));
+    let broken = |why: String| format!("broken: {why}");
+    let store = volume::open_bucket(&ground(all, CHECKER), true).await;
+    let store = store.map_err(|e| broken(e.to_string()))?;
+    let wrong = store.verify().await.map_err(|e| broken(e.to_string()))?;
+    if let Some(what) = wrong.first() {
+        return Err(format!("broken: {what}"));
     }
-    Ok(()) // the network; the tree was read
+    let mut image = Image::new(store.size_bytes());
+    let copied = volume::copy_out(&store, store.mapped(), |at, bytes| {
+        image.write(at, bytes);
+        Ok(())
+    });
+    copied.await.map_err(|e| broken(e.to_string()))?;
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
+    let report = check(&SimDevice(image), &options, &mut ());
+    let mut report = report.map_err(|e| broken(e.to_string()))?;
+    report.leave_out_totals(); // the last machine, too, may have been unable to close it
+    match report.findings.first() {
+        Some(finding) => Err(format!("broken: the checker finds {finding}")),
+        None => Ok(()),
+    }
 }
 
 /// One machine: opens the volume, looks, works, and closes it, mostly. Errors: it may not, or what
@@ -264,7 +273,7 @@ async fn one(
     let options = OpenOptions { commit, plant: all.plant, bucket, ..plain };
     let returned = options.returned_is_durable();
     let volume = volume::open_on(ground(all, id), options).await?;
-    let text = |e: FsError| format!("{name}: {e:?}");
+    let text = |e: FsError| told(name, e);
     let found = paths(&volume, true, false).await.map_err(text)?;
     let notes = notes(&volume).await;
     let me = all.history.open((name, all.env.now()), (found, notes))?;
@@ -358,4 +367,17 @@ fn sync_beside(all: &All, volume: &Rc<dyn Volume>, me: usize) {
             all.history.acknowledge(me, begun);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_no_refusal() {
+        assert!(is_broken(&told("first", FsError::Corrupt)));
+        for e in [FsError::Io, FsError::ReadOnly, FsError::NoSpace] {
+            assert!(!is_broken(&told("first", e)), "{e:?}");
+        }
+    }
 }

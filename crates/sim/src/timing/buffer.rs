@@ -1,5 +1,9 @@
 //! A disk's track buffer: segments of what was read, the newest of which grows while nothing else
 //! is asked, as the disk reads ahead up to a fence. It knows sectors and times, no platters.
+//!
+//! Invariants:
+//! * B1. No segment has a sector of a later write.
+//! * B2. The newest segment grows as the disk reads on, and never shrinks from that end.
 
 use std::collections::VecDeque;
 
@@ -43,7 +47,7 @@ pub(super) enum Found {
     Nothing,
 }
 
-/// The buffer. B1: segments do not overlap the sectors of a later write.
+/// The buffer.
 pub(super) struct Buffer {
     told: Buffering,
     /// The newest first.
@@ -65,6 +69,7 @@ impl Buffer {
     /// The reading ahead has come to before this sector at this time.
     pub(super) fn came_to(&mut self, to: u64, time_us: f64) {
         let Some(newest) = self.segments.front_mut() else { return };
+        assert!(newest.to <= to, "B2: {newest:?} shrinks to {to}");
         newest.to = to;
         newest.from = newest.from.max(to.saturating_sub(self.told.sectors));
         match &mut self.ahead {
@@ -111,6 +116,5 @@ impl Buffer {
     pub(super) fn overwritten(&mut self, from: u64, to: u64) {
         self.ahead = None;
         self.segments.retain(|s| s.to <= from || to <= s.from);
-        debug_assert!(self.segments.iter().all(|s| s.to <= from || to <= s.from), "B1");
     }
 }

@@ -1,6 +1,10 @@
 //! What a drive's mechanism is made of: zones, skews, the seek curve, overheads; and where a sector
 //! lies. Sector `s` of track `(c, h)` passes the head at the angle `(s + h * track skew + c *
 //! cylinder skew) / sectors`, where a cylinder's skew counts those of its tracks too.
+//!
+//! Invariants, of a drive's numbers:
+//! * G1. Zones follow one another from the first cylinder on, each with cylinders and sectors.
+//! * G2. A longer seek takes no less time.
 
 use super::SECTOR_BYTES;
 use super::buffer::Buffering;
@@ -126,6 +130,21 @@ impl Geometry {
         let z = self.zones[n];
         let end = self.zones.get(n + 1).map_or(self.cylinders, |next| next.first);
         u64::from(end - z.first) * u64::from(self.heads) * u64::from(z.sectors)
+    }
+
+    /// Are they numbers of a drive? A table with a mistake in it would give figures all the same.
+    pub(super) fn check(&self) {
+        let ends = self.zones.iter().skip(1).map(|z| z.first).chain([self.cylinders]);
+        let mut from = 0;
+        for (zone, end) in self.zones.iter().zip(ends) {
+            let follows = zone.first == from && zone.first < end && zone.sectors > 0;
+            assert!(follows, "G1: {zone:?}, the one before it ends at {from}");
+            from = end;
+        }
+        assert!(from == self.cylinders && self.heads > 0, "G1: zones end at {from}");
+        let rises = |p: &[(u32, f64)]| p[0].0 < p[1].0 && p[0].1 <= p[1].1;
+        let first = self.seek.0.first().is_some_and(|p| p.0 > 0 && p.1 > 0.0);
+        assert!(first && self.seek.0.windows(2).all(rises), "G2: {:?}", self.seek);
     }
 
     /// All of them.

@@ -3,6 +3,10 @@
 //! time, in the order in which they come; whoever asks orders them better. No write cache: a write
 //! ends when it is on the medium, and a flush has nothing to do (`write_back` puts a cache in
 //! front).
+//!
+//! Invariants:
+//! * H1. An access lies on the disk: behind its end there is no place to seek to.
+//! * H2. One access follows the other: none ends before the one before it.
 
 use super::buffer::{Buffer, Found};
 use super::geometry::{Geometry, Place};
@@ -16,6 +20,8 @@ const ROUNDING: f64 = 1e-9;
 /// The disk: its geometry, where the head is, and what the buffer holds.
 pub struct HeadDisk {
     g: Geometry,
+    /// Its capacity.
+    bytes: u64,
     buffer: Buffer,
     cylinder: u32,
     head: u32,
@@ -34,9 +40,11 @@ impl HeadDisk {
     /// A disk of this geometry for an image of `size_bytes`, from the outside inwards. A larger
     /// image than the drive's capacity has more cylinders of the last zone.
     pub fn new(mut g: Geometry, size_bytes: u64) -> HeadDisk {
+        g.check();
         g.grow_to(size_bytes);
-        let buffer = Buffer::new(g.buffer);
-        HeadDisk { g, buffer, cylinder: 0, head: 0, free_at_us: 0.0 }
+        let (bytes, buffer) = (g.capacity_bytes(), Buffer::new(g.buffer));
+        assert!(bytes >= size_bytes, "H1: {size_bytes} bytes on a disk of {bytes}");
+        HeadDisk { g, bytes, buffer, cylinder: 0, head: 0, free_at_us: 0.0 }
     }
 
     /// Its numbers.
@@ -163,13 +171,16 @@ impl Timing for HeadDisk {
         let begin_us = self.free_at_us.max(now.0 as f64 / 1e3);
         let (first, end) = (a.at / SECTOR_BYTES, (a.at + a.len).div_ceil(SECTOR_BYTES));
         let count = (end - first).max(1);
-        self.free_at_us = match a.kind {
+        let ends_us = match a.kind {
             // Nothing is volatile here: what has ended is on the medium.
             Kind::Flush => return now,
+            _ if end * SECTOR_BYTES > self.bytes => panic!("H1: {a:?} on {} bytes", self.bytes),
             Kind::Read => self.read(begin_us, first, count),
             Kind::Write { .. } => self.write(begin_us, first, count),
         };
-        nanos(self.free_at_us).max(now)
+        assert!(ends_us >= begin_us, "H2: {a:?} ends at {ends_us} µs, and begins at {begin_us}");
+        self.free_at_us = ends_us;
+        nanos(ends_us).max(now)
     }
 }
 
@@ -227,9 +238,8 @@ mod tests {
         assert!((2.9..3.1).contains(&took[0]), "2.2 ms and 0.8 ms on the bus: {took:?}");
         let took = run(&mut d, Nanos::from_millis(400), &[(FUA, 1 << 20, 512)]);
         assert!(took[0] > 3.0, "{took:?}");
-        // A write there takes it out of the buffer.
         let took = run(&mut d, Nanos::from_millis(500), &[(Kind::Read, 1 << 20, 512)]);
-        assert!(took[0] > 3.0, "{took:?}");
+        assert!(took[0] > 3.0, "B1: what was written since is read from the buffer: {took:?}");
     }
 
     #[test]

@@ -2,6 +2,10 @@
 //! full, what is dirty goes to the medium in ascending order while nothing else is asked, and a
 //! flush waits for all of it. What the cache has taken is not durable; that is `Medium`'s business,
 //! this is only about time.
+//!
+//! Invariants:
+//! * C1. Dirty extents do not touch, none is empty, and `bytes` is their sum.
+//! * C2. One access follows the other: none ends before the one before it.
 
 use super::simple::transfer;
 use super::{Access, HeadDisk, Kind, Timing};
@@ -28,7 +32,7 @@ pub struct CacheSize {
 pub struct WriteBack {
     disk: HeadDisk,
     size: CacheSize,
-    /// First byte and length of what is dirty. C1: extents do not touch, and `bytes` is their sum.
+    /// First byte and length of what is dirty.
     dirty: BTreeMap<u64, u64>,
     bytes: u64,
     /// Where the last write to the medium ended: the next goes on from there.
@@ -55,7 +59,19 @@ impl WriteBack {
         }
         self.dirty.insert(start, end - start);
         self.bytes += end - start;
-        debug_assert_eq!(self.bytes, self.dirty.values().sum::<u64>(), "C1");
+        self.check();
+    }
+
+    /// A scan of all extents.
+    fn check(&self) {
+        debug_assert_eq!(self.bytes, self.dirty.values().sum::<u64>(), "C1: the sum is another");
+        let apart = |(a, b): ((&u64, &u64), (&u64, &u64))| a.0 + a.1 < *b.0;
+        debug_assert!(
+            self.dirty.iter().zip(self.dirty.iter().skip(1)).all(apart)
+                && self.dirty.values().all(|len| *len > 0),
+            "C1: extents touch, or hold nothing: {:?}",
+            self.dirty
+        );
     }
 
     /// What is written through is no longer dirty.
@@ -72,7 +88,7 @@ impl WriteBack {
                 }
             }
         }
-        debug_assert_eq!(self.bytes, self.dirty.values().sum::<u64>(), "C1");
+        self.check();
     }
 
     fn covers(&self, at: u64, len: u64) -> bool {
@@ -91,6 +107,7 @@ impl WriteBack {
         }
         self.bytes -= n;
         self.swept_to = at + n;
+        self.check();
         self.disk.ends_at(now, Access { kind: Kind::Write { fua: true }, at, len: n })
     }
 
@@ -134,6 +151,7 @@ impl Timing for WriteBack {
             Kind::Read if self.covers(a.at, a.len) => bus,
             Kind::Read => self.disk.ends_at(begin, a),
         };
+        assert!(end >= begin, "C2: {a:?} ends at {end:?}, and the one before it at {begin:?}");
         self.free_at = end;
         end
     }
