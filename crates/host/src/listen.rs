@@ -267,15 +267,13 @@ impl<'a> Reader<'a> {
         }
         let limits = self.seat.limits();
         let silence = if self.has_asked { limits.idle } else { limits.first };
-        self.wait_at_most(if unfinished.is_some() {
-            LOOK.min(limits.in_the_way)
-        } else {
-            silence
-        })?;
-        if unfinished.is_none() && !protocol.is_waiting() {
-            self.seat.is_idle();
-        }
         loop {
+            // That the last answer has gone nobody tells: it is looked for.
+            let is_owed = unfinished.is_none() && protocol.is_waiting();
+            if unfinished.is_none() && !is_owed {
+                self.seat.is_idle();
+            }
+            self.wait_at_most(self.patience(unfinished.is_some() || is_owed, silence))?;
             let begun = Instant::now();
             let read = self.stream.read(&mut self.room);
             // Not the time in which this process was stopped.
@@ -293,6 +291,9 @@ impl<'a> Reader<'a> {
                 Err(_) => (),
             }
             let Some(u) = &unfinished else {
+                if self.waited < silence {
+                    continue;
+                }
                 return Err(format!("nothing came for {} s", silence.as_secs()));
             };
             let (may, per_second) = match u.in_the_way {
@@ -305,6 +306,14 @@ impl<'a> Reader<'a> {
             }
             unfinished = protocol.unfinished();
         }
+    }
+
+    /// How long to read before something is looked at. A short time stays while requests come one
+    /// behind the other: another one costs a call each time.
+    fn patience(&self, looks: bool, silence: Duration) -> Duration {
+        let short = LOOK.min(self.seat.limits().in_the_way);
+        let stays = self.timeout == short && self.waited.is_zero();
+        if looks || stays { short.min(silence) } else { silence }
     }
 
     fn wait_at_most(&mut self, timeout: Duration) -> Result<(), String> {
