@@ -12,6 +12,10 @@
 //!
 //! The *source* of a slot: the volume, the object's name, and which 64 KiB of it. Slots are written
 //! one behind the other, round and round: what came first goes first. Nothing is flushed.
+//!
+//! Invariants:
+//! * K1. A slot is the one of one source at most, and a source has one slot at most.
+//! * K2. What is kept, and believed, is no longer than a slot.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -156,7 +160,7 @@ impl Kept {
 
     /// Keeps a part in place of what came first. That it cannot be kept is no failure.
     pub(crate) fn put(&self, part: Part<'_>, bytes: &[u8]) {
-        assert!(bytes.len() as u64 <= SLOT_BYTES, "a slot has {SLOT_BYTES} bytes");
+        assert!(bytes.len() as u64 <= SLOT_BYTES, "K2: {} bytes are kept", bytes.len());
         let source = part.source();
         let sum = sum_of(&source, bytes);
         let slot = {
@@ -169,6 +173,9 @@ impl Kept {
                 state.slots.remove(&old);
             }
             state.slots.insert(source, (slot, bytes.len() as u32, sum));
+            let (known, next) = (state.slots.len() as u64, state.next);
+            assert!(known <= self.slots, "K1: {known} sources are in {} slots", self.slots);
+            assert!(next < self.slots, "K1: slot {next} is the next of {}", self.slots);
             slot
         };
         let mut entry = [0; ENTRY_BYTES];
