@@ -1,6 +1,11 @@
 //! The engine: all that lives inside one volume's monitor, and the handle by which its tasks ask
 //! for things.
 //! It does not know which world turns it.
+//!
+//! Invariants:
+//! * T1. After a turn every task waits for something: none is left that was only started.
+//! * T2. After a turn no timer is due: whoever is told of the next one would turn again at once,
+//!   and for ever.
 
 use crate::exec::{Executor, Task};
 use crate::timers::Timers;
@@ -144,6 +149,10 @@ impl Engine {
                 }
             }
         });
+        let left = self.env.0.spawned.borrow().len();
+        assert_eq!(left, 0, "T1: tasks are left that were started and have not run");
+        let next = self.deadline();
+        assert!(next.is_none_or(|at| at > now.mono), "T2: {next:?} is due at {:?}", now.mono);
     }
 
     /// The requests its tasks have made since the last call.
@@ -204,6 +213,32 @@ mod tests {
         e.turn(at(20), &mut Vec::new(), |_| ());
         assert_eq!(*log.borrow(), ["written", "late"]);
         assert_eq!(e.live(), 0);
+    }
+
+    /// P2: a task that waits no longer, and one whose request ends after that.
+    #[test]
+    fn of_a_request_that_nobody_waits_for_nothing_is_kept() {
+        let mut e = Engine::new(1);
+        e.turn(at(0), &mut Vec::new(), |env| {
+            let env2 = env.clone();
+            env.spawn("disk", async move {
+                let disk = env2.port().disk(DiskId(0), 4096);
+                let read = disk.read(0, vec![Block::zeroed(512)]);
+                assert!(crate::unless(read, env2.sleep(Nanos(10))).await.is_none());
+                let flushed = disk.flush().await;
+                assert!(flushed.is_ok());
+            });
+        });
+        let read = e.take_io();
+        e.turn(at(10), &mut Vec::new(), |_| ());
+        assert_eq!(e.env().port().waited_for(), 1, "the flush");
+        let mut done: Vec<IoDone> = read.into_iter().chain(e.take_io()).map(ended).collect();
+        e.turn(at(20), &mut done, |_| ());
+        assert_eq!((e.live(), e.env().port().waited_for()), (0, 0));
+    }
+
+    fn ended(r: IoRequest) -> IoDone {
+        IoDone::of_disk(r.id, r.blocks, Ok(()))
     }
 
     #[test]
