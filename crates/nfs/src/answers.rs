@@ -49,8 +49,8 @@ const SHARED_BYTES_MIN: usize = 16 << 10;
 /// Writes the reply to an answered call.
 pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Message {
     let (head, data) = message(server, p, answer);
-    let (len, room) = (head.len() + data.len(), p.room);
-    assert!(len <= room, "A3: procedure {} is answered with {len} bytes, not {room}", p.procedure);
+    let (len, most) = (head.len() + data.len(), p.bytes_max);
+    assert!(len <= most, "A3: procedure {} is answered with {len} bytes, not {most}", p.procedure);
     (head, data)
 }
 

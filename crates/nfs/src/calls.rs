@@ -24,7 +24,7 @@ pub(crate) struct Pending {
     /// The permissions that ACCESS asks about.
     pub(crate) asked: u32,
     /// The reply has so many bytes at most.
-    pub(crate) room: usize,
+    pub(crate) bytes_max: usize,
 }
 
 /// What a reply with contents or names has besides them: head, status, attributes, verifier, end.
@@ -33,8 +33,8 @@ const BESIDES: usize = 160;
 impl Pending {
     /// For a call that is answered as soon as the volume says something.
     pub(crate) fn new(xid: u32, procedure: u32, volume: usize) -> Pending {
-        let (durable, refused, asked, room) = (false, None, 0, usize::MAX);
-        Pending { xid, procedure, volume, durable, refused, asked, room }
+        let (durable, refused, asked, bytes_max) = (false, None, 0, usize::MAX);
+        Pending { xid, procedure, volume, durable, refused, asked, bytes_max }
     }
 }
 
@@ -114,7 +114,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
     durable &= pending.refused.is_none();
     let request = wanted.unwrap_or(Request::GetAttr { ino: first.ino });
     pending.durable = durable || waits(&request);
-    pending.room = match &request {
+    pending.bytes_max = match &request {
         Request::Read { len, .. } => BESIDES + (*len as usize).min(TRANSFER_BYTES_MAX),
         Request::ReadDir { max_bytes, .. } => BESIDES + max_bytes,
         _ => usize::MAX,
