@@ -127,6 +127,7 @@ impl Kept {
 
     /// Where a slot lies.
     fn place(&self, slot: u64) -> u64 {
+        assert!(slot <= self.slots, "K1: slot {slot} is behind the last of {}", self.slots);
         let entries = self.slots * ENTRY_BYTES as u64;
         HEAD_BYTES + entries.next_multiple_of(4096) + slot * SLOT_BYTES
     }
@@ -153,6 +154,7 @@ impl Kept {
     pub(crate) fn get(&self, part: Part<'_>) -> Option<Vec<u8>> {
         let source = part.source();
         let (slot, len, sum) = *self.locked().slots.get(&source)?;
+        assert!(u64::from(len) <= SLOT_BYTES, "K2: {len} bytes are in slot {slot}");
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, self.place(slot)).ok()?;
         (sum_of(&source, &bytes) == sum).then_some(bytes)

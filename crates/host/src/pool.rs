@@ -5,6 +5,7 @@
 //! * P1. A request that the kernel has keeps its place, and the memory that it points to, until it
 //!   ends, which it does once.
 //! * P2. Whoever enters a volume brings all in, and what it asks of its disks goes to one of these.
+//! * P3. Each front end has a byte of its own in the user data of its entries, which is not 0.
 
 use crate::ring::{Entry, Ring};
 use crate::room::SpaceWaits;
@@ -149,7 +150,9 @@ impl Pool {
     pub fn add_source(&self, source: Arc<dyn Source>) {
         let mut sources = self.sources.write().expect("nobody panics while holding it");
         sources.push(source.clone());
-        let tag = (sources.len() as u64) << 56;
+        let n = sources.len();
+        assert!((1..0xff).contains(&n), "P3: there is no tag for front end {n}");
+        let tag = (n as u64) << 56;
         drop(sources);
         for worker in 0..self.inboxes.len() {
             self.send(worker, Message::Start(source.clone(), tag));

@@ -83,6 +83,9 @@ impl HostFile {
             return Way::Told(self.fd());
         }
         let Some(direct) = self.past_cache(op, at, len) else { return Way::Plain(self.fd()) };
+        let shares = self.is_device && !(at | len as u64).is_multiple_of(page_bytes());
+        let cached = *op == IoOp::Write(Durability::Cached);
+        assert!(!(shares && cached), "W2: {len} bytes at {at} share a page with others");
         match op {
             IoOp::Write(Durability::Fua) => {
                 let (bytes, start) = aligned(blocks, len);
