@@ -237,6 +237,61 @@ mod tests {
         assert_eq!((e.live(), e.env().port().waited_for()), (0, 0));
     }
 
+    /// E2: also where somebody has kept the waker of a task that was in the slot before.
+    #[test]
+    fn a_slot_has_one_task_after_the_other() {
+        let mut e = Engine::new(1);
+        let kept = Rc::new(RefCell::new(Vec::new()));
+        for round in 0..4 {
+            let begun = 100 * round;
+            e.turn(at(begun), &mut Vec::new(), |env| {
+                let (env2, kept) = (env.clone(), kept.clone());
+                env.spawn("one", async move {
+                    let keep = |cx: &mut std::task::Context<'_>| {
+                        kept.borrow_mut().push(cx.waker().clone());
+                        Poll::Ready(())
+                    };
+                    if round % 2 == 0 {
+                        poll_fn(keep).await;
+                    }
+                    env2.sleep(Nanos(10)).await;
+                });
+            });
+            assert_eq!(e.live(), 1, "round {round}");
+            // Whoever wakes one that has ended wakes nobody.
+            let before: Vec<_> = std::mem::take(&mut *kept.borrow_mut());
+            e.turn(at(begun + 10), &mut Vec::new(), |_| ());
+            e.turn(at(begun + 20), &mut Vec::new(), |_| {
+                before.iter().for_each(|w| w.wake_by_ref())
+            });
+            assert_eq!(e.live(), 0, "round {round}");
+            kept.borrow_mut().extend(before);
+        }
+    }
+
+    /// T1 and P4.
+    #[test]
+    fn what_a_task_starts_runs_at_once_and_asks_in_order() {
+        let mut e = Engine::new(1);
+        e.turn(at(0), &mut Vec::new(), |env| {
+            let env2 = env.clone();
+            env.spawn("first", async move {
+                for _ in 0..3 {
+                    let env3 = env2.clone();
+                    env2.spawn("other", async move {
+                        let disk = env3.port().disk(DiskId(0), 4096);
+                        assert!(disk.flush().await.is_ok());
+                    });
+                }
+            });
+        });
+        let io = e.take_io();
+        assert_eq!((io.len(), e.live()), (3, 3));
+        let mut done = io.into_iter().map(ended).collect();
+        e.turn(at(1), &mut done, |_| ());
+        assert_eq!(e.live(), 0);
+    }
+
     fn ended(r: IoRequest) -> IoDone {
         IoDone::of_disk(r.id, r.blocks, Ok(()))
     }

@@ -193,6 +193,7 @@ mod tests {
             mode_after_write(&file(0o100_000 | mode, 1, 50), &who(uid, gid, true), true) & 0o7777
         };
         assert_eq!(after(0o6755, 1, 50), 0o755);
+        assert_eq!(after(0o755, 1, 50), 0o755, "O3: it had none");
         assert_eq!(after(0o2666, 2, 50), 0o2666);
         assert_eq!(after(0o2666, 2, 3), 0o666);
         assert_eq!(after(0o6755, 0, 0), 0o6755);
