@@ -3,7 +3,7 @@
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{available_parallelism, scope};
+use std::thread::{Builder, available_parallelism, scope};
 
 /// As many threads as there are processors.
 pub struct Threads;
@@ -21,7 +21,9 @@ impl check::Hands for Threads {
         };
         scope(|s| {
             for _ in 1..self.count().min(jobs) {
-                s.spawn(work);
+                if Builder::new().spawn_scoped(s, work).is_err() {
+                    break; // where no more are to be had, those that there are do it
+                }
             }
             work();
         });

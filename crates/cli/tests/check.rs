@@ -4,7 +4,9 @@
 
 mod served;
 
-use served::{ANY, Folder, Server, cairn, ok, s};
+use served::{ANY, CAIRN, Folder, Server, cairn, is_root, ok, s};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 #[test]
 fn what_is_sound_is_read_and_not_changed() {
@@ -55,4 +57,22 @@ fn damage_is_exit_3_and_a_volume_in_use_is_refused() {
     server.kill();
     let (code, _, err) = cairn(&["check", "--read", s(&folder.0.join("nothing"))]);
     assert!(code == 1 && err.starts_with("cairn: ") && err.lines().count() == 1, "{code} {err}");
+}
+
+/// Several groups are looked at by as many threads as there are to be had.
+#[test]
+fn without_further_threads_one_looks_at_everything() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.volume("groups", "1G");
+    let mut alone = Command::new("prlimit");
+    alone.args(["--nproc=1", CAIRN, "check"]).arg(&image).uid(65_534).gid(65_534);
+    let Ok(out) = alone.output() else { return println!("skipped: no prlimit") };
+    let (told, why) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    if why.contains("failed to execute") || why.contains("may not read") {
+        return println!("skipped: others may not come here");
+    }
+    assert!(out.status.success() && told.contains(": sound"), "{told}{why}");
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// As the option says, and what a machine that has much to do may need beside it.
 const WITHIN: Duration = Duration::from_secs(2);
-const SLACK: Duration = Duration::from_secs(4);
+const SLACK: Duration = Duration::from_secs(20);
 
 /// A folder to mount on beside the first.
 fn mount_point(folder: &Folder, name: &str) -> MountPoint {

@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Longer than the kernel believes what it was told while NFS clients change the volume too.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 fn beside_nfs(image: &Path, at: &MountPoint, more: &[&str]) -> Server {
     Server::trusting(&[image], ANY, &[&["--mount", served::s(&at.0)], more].concat())

@@ -137,7 +137,7 @@ fn last_read(path: &Path) -> SystemTime {
 fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -199,7 +199,8 @@ fn times_of_access_survive_a_kill() {
         read_anew(&file);
         let (then, long) = (last_read(&read), long_ago(&other));
         other.sync_all().unwrap();
-        std::thread::sleep(Duration::from_millis(600));
+        // Much longer than the interval: a machine that has other things to do writes late.
+        std::thread::sleep(Duration::from_millis(2000));
         server.kill();
         drop((file, other));
         at.free();

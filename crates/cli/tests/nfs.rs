@@ -8,12 +8,12 @@ mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::rpc::auth_unix;
-use served::{ANY, Client, Folder, Result3, Server, me, name};
+use served::{ANY, Client, Folder, Result3, Server, me, name, took};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn user(uid: u32, gids: &[u32]) -> auth_unix {
     auth_unix { uid, gid: uid, gids: gids.to_vec(), ..auth_unix::default() }
@@ -313,12 +313,10 @@ fn clients_that_do_not_read_stall_nobody_and_take_bounded_memory() {
     }
     std::thread::sleep(Duration::from_millis(500));
     // Others are served meanwhile as if nothing were.
-    let begun = Instant::now();
-    for _ in 0..200 {
-        client.attr(&file).unwrap();
-    }
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(4), "200 requests took {took:?}");
+    let mut one = || assert!(client.attr(&file).is_ok());
+    let slowest = (0..200).map(|_| took(&mut one)).max().unwrap();
+    // Whoever waited for a client that does not read would wait for half a minute.
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     let more = server.memory_kib("VmRSS").saturating_sub(before);
     let bound = (ALL_MIB << 10) + CLIENTS * (SCARCE_KIB + OWN_KIB);
     // Half as much again for what the allocator loses between pieces of different ages.

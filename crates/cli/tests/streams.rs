@@ -105,7 +105,7 @@ fn a_fifo_in_an_images_place_is_refused_and_not_waited_for() {
         let ended = loop {
             match child.try_wait().unwrap() {
                 Some(status) => break status.code(),
-                None if start.elapsed() > Duration::from_secs(10) => break None,
+                None if start.elapsed() > Duration::from_secs(30) => break None,
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };

@@ -1,6 +1,11 @@
 //! The engine: all that lives inside one volume's monitor, and the handle by which its tasks ask
 //! for things.
 //! It does not know which world turns it.
+//!
+//! Invariants:
+//! * T1. After a turn every task waits for something: none is left that was only started.
+//! * T2. After a turn no timer is due: whoever is told of the next one would turn again at once,
+//!   and for ever.
 
 use crate::exec::{Executor, Task};
 use crate::timers::Timers;
@@ -144,6 +149,10 @@ impl Engine {
                 }
             }
         });
+        let left = self.env.0.spawned.borrow().len();
+        assert_eq!(left, 0, "T1: tasks are left that were started and have not run");
+        let next = self.deadline();
+        assert!(next.is_none_or(|at| at > now.mono), "T2: {next:?} is due at {:?}", now.mono);
     }
 
     /// The requests its tasks have made since the last call.
@@ -204,6 +213,87 @@ mod tests {
         e.turn(at(20), &mut Vec::new(), |_| ());
         assert_eq!(*log.borrow(), ["written", "late"]);
         assert_eq!(e.live(), 0);
+    }
+
+    /// P2: a task that waits no longer, and one whose request ends after that.
+    #[test]
+    fn of_a_request_that_nobody_waits_for_nothing_is_kept() {
+        let mut e = Engine::new(1);
+        e.turn(at(0), &mut Vec::new(), |env| {
+            let env2 = env.clone();
+            env.spawn("disk", async move {
+                let disk = env2.port().disk(DiskId(0), 4096);
+                let read = disk.read(0, vec![Block::zeroed(512)]);
+                assert!(crate::unless(read, env2.sleep(Nanos(10))).await.is_none());
+                let flushed = disk.flush().await;
+                assert!(flushed.is_ok());
+            });
+        });
+        let read = e.take_io();
+        e.turn(at(10), &mut Vec::new(), |_| ());
+        assert_eq!(e.env().port().waited_for(), 1, "the flush");
+        let mut done: Vec<IoDone> = read.into_iter().chain(e.take_io()).map(ended).collect();
+        e.turn(at(20), &mut done, |_| ());
+        assert_eq!((e.live(), e.env().port().waited_for()), (0, 0));
+    }
+
+    /// E2: also where somebody has kept the waker of a task that was in the slot before.
+    #[test]
+    fn a_slot_has_one_task_after_the_other() {
+        let mut e = Engine::new(1);
+        let kept = Rc::new(RefCell::new(Vec::new()));
+        for round in 0..4 {
+            let begun = 100 * round;
+            e.turn(at(begun), &mut Vec::new(), |env| {
+                let (env2, kept) = (env.clone(), kept.clone());
+                env.spawn("one", async move {
+                    let keep = |cx: &mut std::task::Context<'_>| {
+                        kept.borrow_mut().push(cx.waker().clone());
+                        Poll::Ready(())
+                    };
+                    if round % 2 == 0 {
+                        poll_fn(keep).await;
+                    }
+                    env2.sleep(Nanos(10)).await;
+                });
+            });
+            assert_eq!(e.live(), 1, "round {round}");
+            // Whoever wakes one that has ended wakes nobody.
+            let before: Vec<_> = std::mem::take(&mut *kept.borrow_mut());
+            e.turn(at(begun + 10), &mut Vec::new(), |_| ());
+            e.turn(at(begun + 20), &mut Vec::new(), |_| {
+                before.iter().for_each(|w| w.wake_by_ref())
+            });
+            assert_eq!(e.live(), 0, "round {round}");
+            kept.borrow_mut().extend(before);
+        }
+    }
+
+    /// T1 and P4.
+    #[test]
+    fn what_a_task_starts_runs_at_once_and_asks_in_order() {
+        let mut e = Engine::new(1);
+        e.turn(at(0), &mut Vec::new(), |env| {
+            let env2 = env.clone();
+            env.spawn("first", async move {
+                for _ in 0..3 {
+                    let env3 = env2.clone();
+                    env2.spawn("other", async move {
+                        let disk = env3.port().disk(DiskId(0), 4096);
+                        assert!(disk.flush().await.is_ok());
+                    });
+                }
+            });
+        });
+        let io = e.take_io();
+        assert_eq!((io.len(), e.live()), (3, 3));
+        let mut done = io.into_iter().map(ended).collect();
+        e.turn(at(1), &mut done, |_| ());
+        assert_eq!(e.live(), 0);
+    }
+
+    fn ended(r: IoRequest) -> IoDone {
+        IoDone::of_disk(r.id, r.blocks, Ok(()))
     }
 
     #[test]

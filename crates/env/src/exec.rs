@@ -5,6 +5,11 @@
 //! is first come, first served, so one seed gives one schedule; a perturbation from a seed picks
 //! among the ready tasks instead, to try other schedules. Waking from outside a turn is a bug,
 //! because the ready queue belongs to the thread that is inside.
+//!
+//! Invariants:
+//! * E1. A slot is free or holds one task, which is away only while it is polled.
+//! * E2. What is woken under a slot's number and generation is the task that it has now.
+//! * E3. A turn is inside of no other, and leaves nothing ready behind.
 
 use crate::Rng;
 use std::cell::{Cell, RefCell};
@@ -124,7 +129,9 @@ impl Executor {
             }
         };
         let s = &mut self.slots[slot as usize];
-        assert!(s.task.is_none(), "a free slot holds no task");
+        assert!(s.task.is_none(), "E1: slot {slot} is free, and holds {}", s.name);
+        let named = s.id.generation.load(Ordering::Relaxed);
+        assert_eq!(named, s.generation, "E2: whoever wakes {name} in slot {slot} wakes another");
         (s.name, s.task) = (name, Some(task));
         self.ready.push_back(TaskId { slot, generation: s.generation });
     }
@@ -142,7 +149,7 @@ impl Executor {
     /// Puts this executor's ready queue in force while `f` runs, so that wakers work.
     pub(crate) fn inside<T>(&mut self, f: impl FnOnce(&mut Executor) -> T) -> T {
         let outer = READY.replace(Some(std::mem::take(&mut self.ready)));
-        assert!(outer.is_none(), "a volume was entered from inside a volume");
+        assert!(outer.is_none(), "E3: a volume was entered from inside a volume");
         CALLED.set(self.called);
         let result = f(self);
         CALLED.set("");
@@ -172,7 +179,7 @@ impl Executor {
         if s.generation != id.generation {
             return; // woken after its end
         }
-        let Some(mut task) = s.task.take() else { return };
+        let mut task = s.task.take().expect("E1: a task that has not ended is in its slot");
         // Whatever wakes it from now on has it polled again.
         s.id.is_woken.store(false, Ordering::Relaxed);
         let waker = std::mem::replace(&mut s.waker, Waker::noop().clone());
@@ -199,9 +206,9 @@ impl Executor {
     /// is a new one; one that nobody else holds serves again.
     fn retire(&mut self, slot: u32) {
         let (live, free) = (self.live(), self.free.len());
-        assert!(live > 0, "a task ends where all {free} slots are free: {slot} is free twice");
+        assert!(live > 0, "E1: a task ends where all {free} slots are free: {slot} is free twice");
         let s = &mut self.slots[slot as usize];
-        assert!(s.task.is_none(), "task {} in slot {slot} goes, and has not ended", s.name);
+        assert!(s.task.is_none(), "E1: task {} in slot {slot} goes, and has not ended", s.name);
         s.generation = s.generation.wrapping_add(1);
         const OURS: usize = 2; // `id` and `waker`
         if Arc::strong_count(&s.id) == OURS {

@@ -1,5 +1,8 @@
 //! A list that has one item nearly always: that one lies in it, and needs no memory of its own. It
 //! is a word longer than that item: there are hundreds of thousands of such lists at a time.
+//!
+//! Invariants:
+//! * F1. There are others only where there is a first, and no memory for them where there are none.
 
 use std::{iter, option, slice, vec};
 
@@ -53,7 +56,10 @@ impl<T> Few<T> {
     /// One more, behind the others.
     pub fn push(&mut self, item: T) {
         match self.first {
-            None => self.first = Some(item),
+            None => {
+                assert!(self.more.is_none(), "F1: a list without a first item has others");
+                self.first = Some(item);
+            }
             Some(_) => self.more.get_or_insert_default().push(item),
         }
     }

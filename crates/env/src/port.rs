@@ -2,6 +2,12 @@
 //! tasks inside it is a [`Disk`] or a [`Bucket`]; to the world outside it is a list of requests to
 //! carry out. Both worlds use this one port, so that what the simulator tests is what the host
 //! runs.
+//!
+//! Invariants:
+//! * P1. A request has a number of its own, and ends once.
+//! * P2. A request is known as long as somebody waits for it: of whoever has gone nothing is kept.
+//! * P3. The memory of a read comes back as it went: as many blocks, as long as they were.
+//! * P4. Requests leave in the order of their numbers.
 
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
@@ -116,6 +122,12 @@ impl Port {
         Ok(done.lent.expect("a world that lends a disk gives its reader"))
     }
 
+    /// How many requests are waited for.
+    #[cfg(test)]
+    pub(crate) fn waited_for(&self) -> usize {
+        self.0.waiting.borrow().len()
+    }
+
     /// The number of the next request.
     pub(crate) fn next_id(&self) -> u64 {
         self.0.next_id.get()
@@ -129,7 +141,10 @@ impl Port {
 
     /// The requests made since the last call, in the order they were made.
     pub fn take(&self) -> Vec<IoRequest> {
-        std::mem::take(&mut self.0.leaving.borrow_mut())
+        let leaving = std::mem::take(&mut *self.0.leaving.borrow_mut());
+        let rises = leaving.is_sorted_by(|a, b| a.id < b.id);
+        assert!(rises, "P4: of {} requests that leave one overtakes another", leaving.len());
+        leaving
     }
 
     /// A request has ended: wakes the task that waits for it. If that task is gone, so is the
@@ -138,7 +153,7 @@ impl Port {
         let waker = {
             let mut waiting = self.0.waiting.borrow_mut();
             let Some(w) = waiting.get_mut(&done.id) else { return };
-            assert!(w.done.is_none(), "request {} ended twice", done.id);
+            assert!(w.done.is_none(), "P1: request {} ended twice", done.id);
             w.done = Some(done);
             w.waker.take()
         };
@@ -155,19 +170,32 @@ impl Port {
         let id = self.0.next_id.get();
         self.0.next_id.set(id + 1);
         let old = self.0.waiting.borrow_mut().insert(id, Waiting::default());
-        assert!(old.is_none(), "two requests have the number {id}");
+        assert!(old.is_none(), "P1: two requests have the number {id}");
+        let _known = Known { of: self, id };
         self.0.leaving.borrow_mut().push(IoRequest { id, ..request });
         poll_fn(|cx| {
             let mut waiting = self.0.waiting.borrow_mut();
-            let w = waiting.get_mut(&id).expect("it stays until it is taken here");
+            let w = waiting.get_mut(&id).expect("P2: somebody waits for it");
             if let Some(done) = w.done.take() {
-                waiting.remove(&id);
                 return Poll::Ready(done);
             }
             w.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await
+    }
+}
+
+/// A request that somebody waits for, until he has its end or has gone.
+struct Known<'a> {
+    of: &'a Port,
+    id: u64,
+}
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        // What came with it is dropped when nothing is borrowed any more.
+        let _was = self.of.0.waiting.borrow_mut().remove(&self.id);
     }
 }
 
@@ -207,6 +235,17 @@ impl PortDisk {
     }
 }
 
+impl PortDisk {
+    async fn fill(&self, op: IoOp, at: u64, blocks: Vec<Block>) -> Result<Vec<Block>, DiskError> {
+        let (n, len) = (blocks.len(), total(&blocks));
+        let done = self.port.ask(self.id, op, at, blocks).await;
+        done.result?;
+        let (back, bytes) = (done.blocks.len(), total(&done.blocks));
+        assert_eq!((back, bytes), (n, len), "P3: a read at {at} comes back with other memory");
+        Ok(done.blocks)
+    }
+}
+
 fn total(blocks: &[Block]) -> u64 {
     blocks.iter().map(|b| b.len() as u64).sum()
 }
@@ -218,18 +257,13 @@ impl Disk for PortDisk {
     fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
         Box::pin(async move {
             self.check("read", at, total(&blocks))?;
-            let len = total(&blocks);
-            let done = self.port.ask(self.id, IoOp::Read, at, blocks).await;
-            let whole = done.result.is_err() || total(&done.blocks) == len;
-            assert!(whole, "a read of {len} bytes at {at} comes back with other memory");
-            done.result.map(|()| done.blocks)
+            self.fill(IoOp::Read, at, blocks).await
         })
     }
     fn read_fresh(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
         Box::pin(async move {
             self.check("read", at, total(&blocks))?;
-            let done = self.port.ask(self.id, IoOp::ReadFresh, at, blocks).await;
-            done.result.map(|()| done.blocks)
+            self.fill(IoOp::ReadFresh, at, blocks).await
         })
     }
     fn write(

@@ -1,6 +1,9 @@
 //! A payload on its way in or out: pieces of blocks, one after the other, counted and never copied
 //! on the way.
 //! It is `Send`, so that the long copy into a reply's buffer happens outside the monitor.
+//!
+//! Invariants:
+//! * R1. It is as long as its pieces together, none of which is empty or reaches beyond its block.
 
 use crate::{Block, SECTOR_BYTES};
 use std::ops::Range;
@@ -36,12 +39,15 @@ impl Rope {
             rope.push(block, first..first + n);
             (at, start) = (at + n, 0);
         }
+        assert_eq!(rope.len, bytes.len(), "R1: a copy in pieces is not as long as the bytes");
         rope
     }
 
     /// Appends a piece of a block.
     pub fn push(&mut self, block: Block, range: Range<usize>) {
-        assert!(range.start <= range.end && range.end <= block.len());
+        let len = block.len();
+        let inside = range.start <= range.end && range.end <= len;
+        assert!(inside, "R1: a piece is bytes {range:?} of a block of {len}");
         if !range.is_empty() {
             self.len += range.len();
             self.parts.push((block, range));
@@ -74,6 +80,7 @@ impl Rope {
             out[at..at + p.len()].copy_from_slice(p);
             at += p.len();
         }
+        assert_eq!(at, self.len, "R1: the pieces are not as long as the whole");
     }
 
     /// Copies `len` bytes from `from` on to `out`; what lies beyond the end is left alone.
@@ -101,6 +108,8 @@ impl Rope {
             skip -= n;
             rest.push(block.clone(), range.start + n..range.end);
         }
+        let left = self.len.saturating_sub(from);
+        assert_eq!(rest.len, left, "R1: behind byte {from} of {} there is less or more", self.len);
         rest
     }
 
@@ -108,7 +117,7 @@ impl Rope {
     pub fn truncate(&mut self, len: usize) {
         while self.len > len {
             let over = self.len - len;
-            let last = self.parts.last_mut().expect("a rope with bytes has a last part");
+            let last = self.parts.last_mut().expect("R1: a rope with bytes has a last part");
             if last.1.len() <= over {
                 self.len -= last.1.len();
                 self.parts.pop();

@@ -1,6 +1,9 @@
 //! A map of serial numbers, which are given out in order. Those that follow each other lie side by
 //! side, in pages: what is made and used together shares lines of the processor's cache, and there
 //! are so few pages that their table is never moved at a price. It does not keep an order.
+//!
+//! Invariants:
+//! * M1. A page counts the values that it has, the map those of all pages; no page is empty.
 
 use crate::IdMap;
 use std::ops::Index;
@@ -80,11 +83,17 @@ impl<V> SerialMap<V> {
         let (at, slot) = place(key);
         let page = self.pages.get_mut(&at)?;
         let old = page.slots[slot].take()?;
+        let (used, len) = (page.used, self.len);
+        assert!(0 < used && used <= len, "M1: a page counts {used} values, and the map {len}");
         page.used -= 1;
         self.len -= 1;
         if page.used == 0 {
-            self.pages.remove(&at);
+            let emptied = self.pages.remove(&at);
+            let left = emptied.is_some_and(|p| p.slots.iter().any(Option::is_some));
+            assert!(!left, "M1: a page goes that has values");
         }
+        let (len, pages) = (self.len, self.pages.len());
+        assert!(pages <= len, "M1: {len} values are in {pages} pages");
         Some(old)
     }
     /// All of them, in no order.

@@ -34,7 +34,7 @@ impl Timers {
         let later = self.pending.split_off(&(Nanos(now.0.saturating_add(1)), 0));
         let due: Vec<Waker> = std::mem::replace(&mut self.pending, later).into_values().collect();
         let first = self.next();
-        assert!(first.is_none_or(|at| at > now), "a timer of {first:?} is left waiting at {now:?}");
+        assert!(first.is_none_or(|at| at > now), "T2: a timer of {first:?} waits on at {now:?}");
         due
     }
 }

@@ -5,6 +5,7 @@
 //!             the marks and then reads has the new bytes, or finds the unit marked once more.
 //!             C2 who takes no mark, and sees no write under way after that and no mark later, has
 //!             read the disk of one moment.
+//!             C3 what is marked are bytes that the disk has, in order and once each.
 
 use env::{Block, IoOp, IoRequest};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +50,8 @@ impl Changes {
                 let unit = n * 64 + u64::from(bits.trailing_zeros());
                 bits &= bits - 1;
                 let at = unit * self.unit_bytes;
+                let (size, before) = (self.size_bytes, all.last().map_or(0, |(a, n)| a + n));
+                assert!(before <= at && at < size, "C3: byte {at} of {size}, behind {before}");
                 let len = self.unit_bytes.min(self.size_bytes - at);
                 match all.last_mut() {
                     Some((first, bytes)) if *first + *bytes == at => *bytes += len,

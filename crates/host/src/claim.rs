@@ -2,6 +2,9 @@
 //! (O_EXCL), or a mount. Whoever else honours claims (fsck, mkfs, LVM, another mount) is kept off
 //! by either. Where a mount of ours is to have the claim, the open file hands it over, and takes it
 //! back when the mount is gone. Other processes of ours are kept off by the lock all the time.
+//!
+//! Invariants:
+//! * H1. Only the open file's claim is handed over, and a mount's is taken back by that file.
 
 use crate::HostFile;
 use crate::dead;
@@ -131,7 +134,9 @@ impl HostFile {
         let halved = self.direct.is_some();
         let done = halved && self.open_again(0).inspect_err(not_moved).is_ok();
         if done {
-            *self.claim.lock().expect("nobody panics while holding it") = Claim::Mount;
+            let mut claim = self.claim.lock().expect("nobody panics while holding it");
+            let before = std::mem::replace(&mut *claim, Claim::Mount);
+            assert!(matches!(before, Claim::File), "H1: the claim of {before:?} is handed over");
         }
         done.then_some(bytes)
     }

@@ -28,6 +28,9 @@ pub fn entropy() -> std::io::Result<[u8; 16]> {
     if n != bytes.len() as isize {
         return Err(std::io::Error::last_os_error());
     }
-    assert_ne!(bytes, [0; 16], "chance gives nothing but zeros: all volumes would have one UUID");
+    if bytes == [0; 16] {
+        // All volumes would have one UUID.
+        return Err(std::io::Error::other("chance gives nothing but zeros"));
+    }
     Ok(bytes)
 }

@@ -1,6 +1,10 @@
 //! Driving a volume from one thread, for commands that open it, do something and close it: requests
 //! are carried out where they are made. Also the way of a thread that stands beside the workers and
 //! enters once.
+//!
+//! Invariants:
+//! * N1. Each request that is carried out ends, once.
+//! * N2. Each call has one answer.
 
 use crate::{HostFile, now};
 use env::{Engine, Env, IoDone, IoOp, IoRequest, Local};
@@ -51,7 +55,7 @@ fn read_together(disks: &[Arc<HostFile>], reads: Vec<IoRequest>) -> Vec<IoDone> 
 pub(crate) fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
     let (tx, rx) = mpsc::channel();
     let mut done = Vec::new();
-    let mut asked = 0;
+    let (wanted, mut asked) = (io.len(), 0);
     if io.iter().filter(|r| r.op == IoOp::Read).count() >= MANY_READS {
         let reads = io.extract_if(.., |r| r.op == IoOp::Read).collect();
         done = read_together(disks, reads);
@@ -69,6 +73,7 @@ pub(crate) fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) ->
         }
     }
     done.extend(rx.iter().take(asked));
+    assert_eq!(done.len(), wanted, "N1: requests that have ended, of those that were made");
     done
 }
 
@@ -214,12 +219,13 @@ impl Driver {
         let work = (0..).zip(calls).map(|(id, c)| Work::Call(ticket(id), c)).collect();
         self.run(work, || {
             for (id, answer) in rx.try_iter() {
-                answers[id as usize] = Some(answer);
+                let before = answers[id as usize].replace(answer);
+                assert!(before.is_none(), "N2: call {id} is answered twice");
                 missing -= 1;
             }
             missing == 0
         });
-        answers.into_iter().map(|a| a.expect("run ends with all answers")).collect()
+        answers.into_iter().map(|a| a.expect("N2: run ends with all answers")).collect()
     }
 
     /// Asks for the volume itself.

@@ -194,7 +194,9 @@ impl HostFile {
             _ => format!("{shown}: {e}"),
         })?;
         let made = Self::with(file, path, false)?;
-        assert_eq!(made.size_bytes(), size_bytes, "a new file is as long as was asked for");
+        if made.size_bytes() != size_bytes {
+            return Err(format!("{shown}: another program has changed its length meanwhile"));
+        }
         Ok(made)
     }
 

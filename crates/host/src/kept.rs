@@ -12,6 +12,10 @@
 //!
 //! The *source* of a slot: the volume, the object's name, and which 64 KiB of it. Slots are written
 //! one behind the other, round and round: what came first goes first. Nothing is flushed.
+//!
+//! Invariants:
+//! * K1. A slot is the one of one source at most, and a source has one slot at most.
+//! * K2. What is kept, and believed, is no longer than a slot.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -123,6 +127,7 @@ impl Kept {
 
     /// Where a slot lies.
     fn place(&self, slot: u64) -> u64 {
+        assert!(slot <= self.slots, "K1: slot {slot} is behind the last of {}", self.slots);
         let entries = self.slots * ENTRY_BYTES as u64;
         HEAD_BYTES + entries.next_multiple_of(4096) + slot * SLOT_BYTES
     }
@@ -149,6 +154,7 @@ impl Kept {
     pub(crate) fn get(&self, part: Part<'_>) -> Option<Vec<u8>> {
         let source = part.source();
         let (slot, len, sum) = *self.locked().slots.get(&source)?;
+        assert!(u64::from(len) <= SLOT_BYTES, "K2: {len} bytes are in slot {slot}");
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, self.place(slot)).ok()?;
         (sum_of(&source, &bytes) == sum).then_some(bytes)
@@ -156,7 +162,7 @@ impl Kept {
 
     /// Keeps a part in place of what came first. That it cannot be kept is no failure.
     pub(crate) fn put(&self, part: Part<'_>, bytes: &[u8]) {
-        assert!(bytes.len() as u64 <= SLOT_BYTES, "a slot has {SLOT_BYTES} bytes");
+        assert!(bytes.len() as u64 <= SLOT_BYTES, "K2: {} bytes are kept", bytes.len());
         let source = part.source();
         let sum = sum_of(&source, bytes);
         let slot = {
@@ -169,6 +175,9 @@ impl Kept {
                 state.slots.remove(&old);
             }
             state.slots.insert(source, (slot, bytes.len() as u32, sum));
+            let (known, next) = (state.slots.len() as u64, state.next);
+            assert!(known <= self.slots, "K1: {known} sources are in {} slots", self.slots);
+            assert!(next < self.slots, "K1: slot {next} is the next of {}", self.slots);
             slot
         };
         let mut entry = [0; ENTRY_BYTES];

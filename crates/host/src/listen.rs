@@ -5,6 +5,10 @@
 //! What strangers can make it spend is bounded: who may not connect is refused before anything is
 //! kept of him; places are counted ([`crate::Limits`]); a request has to come to its end in time,
 //! and is read no faster than its protocol has memory for it.
+//!
+//! Invariants:
+//! * L1. A connection's requests have rising numbers: each has its own time.
+//! * L2. A protocol brings work for volumes that there are.
 
 use crate::listening::Listening;
 use crate::open_files::{open_files, raise_open_files};
@@ -203,6 +207,8 @@ fn serve(
         let work = protocol.received(&reader.room[..n]).map_err(told)?;
         let mut by_volume: Vec<Vec<Work>> = Vec::new();
         for (v, w) in work {
+            let all = pool.volumes().len();
+            assert!(v < all, "L2: {peer} asks something of volume {v} of {all}");
             by_volume.resize_with(by_volume.len().max(v + 1), Vec::new);
             by_volume[v].push(w);
         }
@@ -256,6 +262,8 @@ impl<'a> Reader<'a> {
     fn read(&mut self, protocol: &dyn Protocol) -> Result<usize, String> {
         let mut unfinished = protocol.unfinished();
         let number = unfinished.map(|u| u.number);
+        let falls = number.is_some_and(|n| self.request.is_some_and(|before| n < before));
+        assert!(!falls, "L1: request {number:?} begins after {:?}", self.request);
         self.has_asked |= self.is_heard && number != Some(0);
         if number != self.request || number.is_none() {
             (self.request, self.waited, self.came_bytes) = (number, Duration::ZERO, 0);
@@ -267,15 +275,13 @@ impl<'a> Reader<'a> {
         }
         let limits = self.seat.limits();
         let silence = if self.has_asked { limits.idle } else { limits.first };
-        self.wait_at_most(if unfinished.is_some() {
-            LOOK.min(limits.in_the_way)
-        } else {
-            silence
-        })?;
-        if unfinished.is_none() && !protocol.is_waiting() {
-            self.seat.is_idle();
-        }
         loop {
+            // That the last answer has gone nobody tells: it is looked for.
+            let is_owed = unfinished.is_none() && protocol.is_waiting();
+            if unfinished.is_none() && !is_owed {
+                self.seat.is_idle();
+            }
+            self.wait_at_most(self.patience(unfinished.is_some() || is_owed, silence))?;
             let begun = Instant::now();
             let read = self.stream.read(&mut self.room);
             // Not the time in which this process was stopped.
@@ -293,6 +299,9 @@ impl<'a> Reader<'a> {
                 Err(_) => (),
             }
             let Some(u) = &unfinished else {
+                if self.waited < silence {
+                    continue;
+                }
                 return Err(format!("nothing came for {} s", silence.as_secs()));
             };
             let (may, per_second) = match u.in_the_way {
@@ -305,6 +314,14 @@ impl<'a> Reader<'a> {
             }
             unfinished = protocol.unfinished();
         }
+    }
+
+    /// How long to read before something is looked at. A short time stays while requests come one
+    /// behind the other: another one costs a call each time.
+    fn patience(&self, looks: bool, silence: Duration) -> Duration {
+        let short = LOOK.min(self.seat.limits().in_the_way);
+        let stays = self.timeout == short && self.waited.is_zero();
+        if looks || stays { short.min(silence) } else { silence }
     }
 
     fn wait_at_most(&mut self, timeout: Duration) -> Result<(), String> {

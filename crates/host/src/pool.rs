@@ -1,5 +1,11 @@
 //! The workers, the volumes they enter, and the front ends whose completions they take: one worker
 //! a CPU.
+//!
+//! Invariants:
+//! * P1. A request that the kernel has keeps its place, and the memory that it points to, until it
+//!   ends, which it does once.
+//! * P2. Whoever enters a volume brings all in, and what it asks of its disks goes to one of these.
+//! * P3. Each front end has a byte of its own in the user data of its entries, which is not 0.
 
 use crate::ring::{Entry, Ring};
 use crate::room::SpaceWaits;
@@ -52,10 +58,13 @@ impl Hosted {
             done.extend(read.map(ended));
             tried = out.io.len(); // they are for a ring
             if done.is_empty() {
-                return;
+                break;
             }
             self.monitor.enter(now(), work, done, out);
         }
+        assert!(work.is_empty() && done.is_empty(), "P2: something is left outside of a volume");
+        let others = out.io.iter().find(|r| usize::from(r.disk.0) >= self.disks.len());
+        assert!(others.is_none(), "P2: {others:?} is for none of {} disks", self.disks.len());
     }
 }
 
@@ -141,7 +150,9 @@ impl Pool {
     pub fn add_source(&self, source: Arc<dyn Source>) {
         let mut sources = self.sources.write().expect("nobody panics while holding it");
         sources.push(source.clone());
-        let tag = (sources.len() as u64) << 56;
+        let n = sources.len();
+        assert!((1..0xff).contains(&n), "P3: there is no tag for front end {n}");
+        let tag = (n as u64) << 56;
         drop(sources);
         for worker in 0..self.inboxes.len() {
             self.send(worker, Message::Start(source.clone(), tag));

@@ -1,6 +1,9 @@
 //! An io_uring with 128-byte entries (FUSE's commands need them). Any thread may submit, under a
 //! lock; only the worker whose ring it is takes completions. Where io_uring is not to be had,
 //! threads do its work.
+//!
+//! Invariants:
+//! * A1. Of the alarms that are set, each goes off before all that were set before it, once.
 
 use crate::now;
 use crate::threads::Threads;
@@ -157,10 +160,16 @@ impl KernelRing {
             return;
         }
         alarms.at.push(until);
+        let falls = alarms.at.is_sorted_by(|later, sooner| sooner < later);
+        assert!(falls, "A1: of {} alarms the last is not the earliest", alarms.at.len());
         // One that the kernel has not taken yet gets this time too: it is the one that is wanted.
-        alarms.time = types::Timespec::new().sec(until.secs()).nsec(until.subsec());
+        // It is how long from now, because the time itself would be another one to the kernel
+        // where this process has clocks of its own (time namespaces).
+        let left = until.since(now().mono);
+        alarms.time = types::Timespec::new().sec(left.secs()).nsec(left.subsec());
         let alarm = opcode::Timeout::new(&raw const alarms.time);
-        let alarm = alarm.flags(types::TimeoutFlags::ABS).build().user_data(ALARM);
+        // By the clock that `now` reads: it goes on while the machine is suspended.
+        let alarm = alarm.flags(types::TimeoutFlags::BOOTTIME).build().user_data(ALARM);
         self.push(&[alarm.into()]);
     }
 
@@ -191,10 +200,53 @@ impl KernelRing {
         let queue = unsafe { self.ring.completion_shared() };
         for c in queue {
             if c.user_data() == ALARM {
-                self.alarms().at.pop(); // the earliest
+                let earliest = self.alarms().at.pop();
+                assert!(earliest.is_some(), "A1: an alarm goes off that nobody has set");
             } else {
                 into.push((c.user_data(), c.result()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    const INSIDE: &str = "CAIRN_TEST_CLOCKS";
+    const FOR_EVER: Duration = Duration::from_secs(20);
+
+    /// As after a day of being suspended: the clock that counts on is a day before the other.
+    #[test]
+    fn an_alarm_goes_off_where_the_clocks_differ() {
+        if std::env::var_os(INSIDE).is_some() {
+            let ring = Ring::new().expect("threads can be started");
+            let until = now().mono.plus(Nanos::from_millis(20));
+            while now().mono < until {
+                ring.wait(Some(until)).expect("it can be waited for");
+                ring.completions(&mut Vec::new());
+            }
+            return;
+        }
+        let me = std::env::current_exe().expect("the test is a program");
+        let mut inside = Command::new("unshare");
+        inside.args(["--time", "--boottime", "86400"]).arg(me).env(INSIDE, "1");
+        inside.args(["an_alarm_goes_off_where_the_clocks_differ", "--test-threads", "1"]);
+        inside.stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut inside) = inside.spawn() else { return println!("skipped: no unshare") };
+        let begun = Instant::now();
+        while begun.elapsed() < FOR_EVER {
+            match inside.try_wait().expect("it is ours") {
+                Some(status) if status.success() => return,
+                // What a test that has failed ends with.
+                Some(status) if status.code() == Some(101) => break,
+                Some(_) => return println!("skipped: no clocks of its own"),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        let _ = inside.kill();
+        panic!("no alarm goes off, or not when it should");
     }
 }

@@ -7,9 +7,12 @@
 //! stops writing, as after any write that fails. (As dm-thin with its `no_space_timeout`, which is
 //! a minute too.)
 //!
-//! Invariant: a request is either with the kernel or here, until it has ended. Writes that nobody
-//! has waited for the end of have no order among them, and a flush is asked for when those it is
-//! for have ended: so what waits here is overtaken by nothing that must come later.
+//! Invariants:
+//! * R1. A write is either with the kernel or here, until it has ended. Writes that nobody has
+//!   waited for the end of have no order among them, and a flush is asked for when those it is for
+//!   have ended: so what waits here is overtaken by nothing that must come later.
+//! * R2. What waits, or is tried again, is counted as a write of its volume that waits, once.
+//! * R3. Nothing but writes is tried again.
 //!
 //! A flush that fails is not tried again: what it was to write the kernel has given up.
 
@@ -81,7 +84,7 @@ impl SpaceWaits {
     /// One of them has ended. Was it the last one?
     fn ends(&self, volume: usize) -> bool {
         let mut waiting = self.volumes[volume].lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(waiting.writes > 0, "more writes have ended than waited");
+        assert!(waiting.writes > 0, "R2: more writes of {volume} have ended than waited");
         waiting.writes -= 1;
         waiting.writes == 0
     }
@@ -129,7 +132,11 @@ impl Retries {
             }
             return false;
         };
-        assert_eq!(again.id, done.id, "the copy of another request");
+        assert_eq!(again.id, done.id, "R1: the copy of another request");
+        assert!(matches!(again.op, IoOp::Write(_)), "R3: {:?} would be tried again", again.op);
+        let is_here = || self.waiting.iter().any(|(v, r)| (*v, r.id) == key);
+        // There may be thousands.
+        debug_assert!(!is_here(), "R1: request {} has ended, and waits here", done.id);
         let since = *self.since.entry(key).or_insert_with(|| {
             if self.room.begins(volume, now) {
                 let secs = self.room.until(now).since(now).0 / 1_000_000_000;
@@ -148,6 +155,8 @@ impl Retries {
         }
         self.waiting.push((volume, again));
         self.next.get_or_insert(now.plus(PAUSE));
+        let (waiting, counted) = (self.waiting.len(), self.since.len());
+        assert!(waiting <= counted, "R2: {waiting} writes wait, and {counted} are counted");
         true
     }
 
@@ -155,7 +164,7 @@ impl Retries {
     pub(crate) fn ended(&mut self, of: (usize, &Path), done: &IoDone, now: Nanos) {
         if !self.since.is_empty() {
             let kept = self.keeps(of, done, None, now);
-            assert!(!kept, "what has ended waits");
+            assert!(!kept, "R1: what has ended waits");
         }
     }
 
@@ -222,13 +231,18 @@ mod tests {
         let mut room = Retries::new(all.clone());
         let a = (0, Path::new("a"));
         let at = |ms: u64| Nanos(ms * 1_000_000);
-        assert!(room.keeps(a, &end(1, FULL), copy_of(&write(1)), at(10)));
+        // What waits is tried again before it ends again.
+        let mut keeps = |id, ms| {
+            room.due(at(100_000));
+            room.keeps(a, &end(id, FULL), copy_of(&write(id)), at(ms))
+        };
+        assert!(keeps(1, 10));
         all.stop(at(2_000));
-        assert!(room.keeps(a, &end(1, FULL), copy_of(&write(1)), at(6_999)));
-        assert!(!room.keeps(a, &end(1, FULL), copy_of(&write(1)), at(7_000)));
+        assert!(keeps(1, 6_999));
+        assert!(!keeps(1, 7_000));
         // What comes later has as long; what has waited almost a minute, no longer than that.
-        assert!(room.keeps(a, &end(2, FULL), copy_of(&write(2)), at(8_000)));
-        assert!(!room.keeps(a, &end(2, FULL), copy_of(&write(2)), at(13_000)));
+        assert!(keeps(2, 8_000));
+        assert!(!keeps(2, 13_000));
         assert_eq!(all.until(at(0)), at(7_000));
         all.stop(at(59_000));
         assert_eq!(all.until(at(0)), at(60_000));

@@ -1,6 +1,10 @@
 //! Who may have a connection: so many in all, so many of one client. Where there are no more, one
 //! that has been idle for long makes way: its client connects again when it wants something. Also
 //! what all connections share.
+//!
+//! Invariants:
+//! * S1. A seat has one holder, who gives it back once.
+//! * S2. There are never more holders than there may be, those who make way not counted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -149,7 +153,10 @@ impl Seats {
         let (stream, since) = (stream.clone(), idle_since.clone());
         let holder = Holder { client, stream, is_going: false, idle_since: since };
         let other = all.insert(number, holder);
-        assert!(other.is_none(), "two connections have seat {number}");
+        assert!(other.is_none(), "S1: two connections have seat {number}");
+        let (open, mine) = (count(&all, &|_| true), count(&all, &|h| h.client == client));
+        let (most, of_one) = (self.limits.connections, self.limits.of_one);
+        assert!(open <= most && mine <= of_one, "S2: {open} are open, {mine} of them {client}'s");
         Ok(Seat { seats: self.clone(), number, peer, idle_since })
     }
 
@@ -177,7 +184,9 @@ impl Seat {
     }
     /// From now on nothing is under way on the connection.
     pub(crate) fn is_idle(&self) {
-        self.idle_since.store(self.seats.now(), Ordering::Relaxed);
+        // If it is already, it stays so since then.
+        let now = self.seats.now();
+        let _ = self.idle_since.compare_exchange(BUSY, now, Ordering::Relaxed, Ordering::Relaxed);
     }
     /// Something has come.
     pub(crate) fn is_busy(&self) {
@@ -188,7 +197,58 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let was = self.seats.holders().remove(&self.number);
-        assert!(was.is_some(), "seat {} is given back twice", self.number);
+        assert!(was.is_some(), "S1: seat {} is given back twice", self.number);
         self.seats.left.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// A client's end, and ours.
+    fn connection(listener: &TcpListener) -> (TcpStream, Arc<TcpStream>) {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        (client, Arc::new(listener.accept().unwrap().0))
+    }
+
+    #[test]
+    fn the_one_that_is_idle_for_longest_makes_way_and_nobody_who_is_busy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let limits = Limits { connections: 3, of_one: 3, ..Limits::default() };
+        let makes_way = limits.makes_way.as_millis() as u64;
+        // It has been there for twice as long as anybody has to be idle.
+        let begun = Instant::now().checked_sub(2 * limits.makes_way);
+        let mut seats = Arc::into_inner(Seats::new(limits)).unwrap();
+        let Some(begun) = begun else { return };
+        seats.begun = begun;
+        let seats = Arc::new(seats);
+        let peer = listener.local_addr().unwrap();
+        let (mut clients, mut held) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let (client, ours) = connection(&listener);
+            clients.push(client);
+            held.push(seats.take(peer, &ours).unwrap());
+        }
+        let (_other, ours) = connection(&listener);
+        assert!(seats.take(peer, &ours).is_err(), "all are busy");
+        let idle = |n: usize, since| held[n].idle_since.store(since, Ordering::Relaxed);
+        held[0].is_idle();
+        assert!(seats.take(peer, &ours).is_err(), "it is idle since just now");
+        idle(1, makes_way - 1);
+        idle(2, makes_way / 2);
+        held[2].is_idle();
+        let fourth = seats.take(peer, &ours).unwrap();
+        assert!(matches!(clients[2].read(&mut [0; 1]), Ok(0)), "it is idle for longest");
+        let (_another, ours) = connection(&listener);
+        let fifth = seats.take(peer, &ours).unwrap();
+        assert!(matches!(clients[1].read(&mut [0; 1]), Ok(0)), "it is the next");
+        held[1].is_busy();
+        assert!(seats.take(peer, &ours).is_err(), "S2: three have not been told to go");
+        drop((fourth, fifth, held));
+        assert!(seats.holders().is_empty(), "S1");
     }
 }

@@ -23,6 +23,8 @@
 //!   of a file's writes go past it, or only those with FUA: a folio made by a write holds no more
 //!   than that write, and a log's neighbours are not read ahead.
 //!
+//! * W4. A copy that is written past it is as long as its blocks, and lies as the device wants it.
+//!
 //! Long writes that do go through a file's page cache are started early (`worker`).
 
 use crate::HostFile;
@@ -81,6 +83,9 @@ impl HostFile {
             return Way::Told(self.fd());
         }
         let Some(direct) = self.past_cache(op, at, len) else { return Way::Plain(self.fd()) };
+        let shares = self.is_device && !(at | len as u64).is_multiple_of(page_bytes());
+        let cached = *op == IoOp::Write(Durability::Cached);
+        assert!(!(shares && cached), "W2: {len} bytes at {at} share a page with others");
         match op {
             IoOp::Write(Durability::Fua) => {
                 let (bytes, start) = aligned(blocks, len);
@@ -145,6 +150,8 @@ fn aligned(blocks: &[Block], len: usize) -> (Vec<u8>, usize) {
     let start = bytes.as_ptr().align_offset(ALIGN_BYTES);
     bytes.resize(start, 0);
     blocks.iter().for_each(|b| bytes.extend_from_slice(b.bytes()));
+    let (at, copied) = (bytes[start..].as_ptr().addr(), bytes.len() - start);
+    assert_eq!((at % ALIGN_BYTES, copied), (0, len), "W4: a copy of {len} bytes");
     (bytes, start)
 }
 

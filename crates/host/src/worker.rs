@@ -151,8 +151,10 @@ impl Worker<'_> {
     }
 
     fn disk_done(&mut self, slot: usize, result: i32) {
-        let r = self.in_flight[slot].take().expect("a request ends once");
+        let r = self.in_flight[slot].take().expect("P1: a request ends once");
         self.free.push(slot);
+        let (free, places) = (self.free.len(), self.in_flight.len());
+        assert!(free <= places, "P1: {free} places are free, of {places}");
         let want: usize = r.blocks.iter().map(Block::len).sum();
         crate::slow::tell(&r.op, r.at, r.begun);
         let InFlight { volume, id, op, at, disk, blocks, way, written, .. } = *r;
@@ -272,6 +274,12 @@ impl Worker<'_> {
             Way::Copied(fd, bytes, start) => (*fd, vec![iovec_of(&bytes[*start..])]),
             Way::Told(fd) => (*fd, Vec::new()),
         };
+        let (pointed, len) = (
+            iovecs.iter().map(|v| v.iov_len).sum::<usize>(),
+            blocks.iter().map(Block::len).sum::<usize>(),
+        );
+        let told = matches!(way, Way::Told(_));
+        assert!(told || pointed == len, "P1: {op:?} of {len} bytes points to {pointed}");
         let (fd, ptr, n) = (types::Fd(fd), iovecs.as_ptr(), iovecs.len() as u32);
         let from = file.begins + at;
         let entry = match op {
@@ -303,7 +311,7 @@ impl Worker<'_> {
         });
         // The kernel writes to the memory of a request until it has ended.
         let before = self.in_flight[slot].replace(Box::new(r));
-        assert!(before.is_none(), "the place of a request that the kernel has is given away");
+        assert!(before.is_none(), "P1: the place of a request that the kernel has is given away");
         Entry::from(entry.user_data(DATA_DISK | slot as u64))
     }
 }

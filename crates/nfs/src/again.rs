@@ -3,6 +3,9 @@
 //! request with its change, so that both are found or neither; what was noted is not done again,
 //! but answered with how things are now. See `drc` for requests that this server has answered
 //! itself.
+//!
+//! Invariants:
+//! * G1. What was done is only looked at, and nothing is noted or made durable for it once more.
 
 use crate::drc::Key;
 use crate::nfs3;
@@ -67,6 +70,8 @@ pub(crate) fn instead(call: Call) -> Call {
         Request::SetAttr { ino, .. } => Request::GetAttr { ino },
         other => other,
     };
+    let looks = matches!(request, Request::Lookup { .. } | Request::GetAttr { .. });
+    assert!(looks, "G1: {request:?} was done, and would be done again");
     Call { durable: false, note: None, expect, request, ..call }
 }
 

@@ -1,5 +1,11 @@
 //! The replies: from a volume's answer, or from an error found before it was asked, to the bytes of
 //! each procedure's result. It decides nothing; what was asked is in [`Pending`].
+//!
+//! Invariants:
+//! * A1. Of a call that is refused the volume was asked for attributes, and for nothing else.
+//! * A2. A volume answers with what belongs to the procedure.
+//! * A3. No reply is longer than what its client has asked for, and has room for.
+//! * A4. Attributes have the length that RFC 1813 gives them.
 
 use crate::calls::{MNT, Pending};
 use crate::handle;
@@ -42,6 +48,13 @@ const SHARED_BYTES_MIN: usize = 16 << 10;
 
 /// Writes the reply to an answered call.
 pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Message {
+    let (head, data) = message(server, p, answer);
+    let (len, most) = (head.len() + data.len(), p.bytes_max);
+    assert!(len <= most, "A3: procedure {} is answered with {len} bytes, not {most}", p.procedure);
+    (head, data)
+}
+
+fn message(server: &Server, p: Pending, answer: Answer) -> Message {
     match answer.result {
         Ok(Reply::Data { data, eof, attr })
             if p.procedure == nfs3::READ && data.len() >= SHARED_BYTES_MIN =>
@@ -68,7 +81,9 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
     let fsid = volume.fsid();
     let mut w = rpc::success(p.xid);
     let reply = match (answer.result, p.refused) {
-        (Ok(_), Some(why)) => {
+        (Ok(reply), Some(why)) => {
+            let asked = matches!(reply, Reply::Attr(_));
+            assert!(asked, "A1: procedure {} was refused, and done: {reply:?}", p.procedure);
             // LINK's first handle is the file's, whose attributes come second.
             let [first, second] = answer.wcc;
             let around = if p.procedure == nfs3::LINK { [second, first] } else { [first, second] };
@@ -104,6 +119,8 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
         }
         _ => plain(&mut w, p, &reply, around, (fsid, volume.verifier())),
     };
+    // A client that is told of a failure is better off than one whose server has gone.
+    debug_assert!(known, "A2: procedure {} is answered with {reply:?}", p.procedure);
     if known { w.0 } else { rpc::refuse(p.xid, 5, None) }
 }
 

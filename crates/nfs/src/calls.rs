@@ -23,12 +23,18 @@ pub(crate) struct Pending {
     pub(crate) refused: Option<u32>,
     /// The permissions that ACCESS asks about.
     pub(crate) asked: u32,
+    /// The reply has so many bytes at most.
+    pub(crate) bytes_max: usize,
 }
+
+/// What a reply with contents or names has besides them: head, status, attributes, verifier, end.
+const BESIDES: usize = 160;
 
 impl Pending {
     /// For a call that is answered as soon as the volume says something.
     pub(crate) fn new(xid: u32, procedure: u32, volume: usize) -> Pending {
-        Pending { xid, procedure, volume, durable: false, refused: None, asked: 0 }
+        let (durable, refused, asked, bytes_max) = (false, None, 0, usize::MAX);
+        Pending { xid, procedure, volume, durable, refused, asked, bytes_max }
     }
 }
 
@@ -108,6 +114,11 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
     durable &= pending.refused.is_none();
     let request = wanted.unwrap_or(Request::GetAttr { ino: first.ino });
     pending.durable = durable || waits(&request);
+    pending.bytes_max = match &request {
+        Request::Read { len, .. } => BESIDES + (*len as usize).min(TRANSFER_BYTES_MAX),
+        Request::ReadDir { max_bytes, .. } => BESIDES + max_bytes,
+        _ => usize::MAX,
+    };
     let cred = server.cred(&rule, user);
     let call = Call { cred, durable, wcc: true, hold: false, expect, note: None, request };
     Ok(Begun::Ask(Box::new((pending, call))))
@@ -235,8 +246,7 @@ fn readdir(p: u32, ino: u32, r: &mut Reader<'_>) -> Result<Request, Garbage> {
     if p == nfs3::READDIRPLUS {
         count = r.u32()?; // maxcount; dircount, a hint that is not needed, came first
     }
-    // What a reply holds besides the entries: head, status, attributes, verifier, end.
-    let max_bytes = (count as usize).min(TRANSFER_BYTES_MAX).saturating_sub(160);
+    let max_bytes = (count as usize).min(TRANSFER_BYTES_MAX).saturating_sub(BESIDES);
     let entry_bytes = if p == nfs3::READDIRPLUS { 28 + 88 + 8 + 24 } else { 28 };
     Ok(Request::ReadDir { dir: ino, cookie, max_bytes, entry_bytes, attrs: p == nfs3::READDIRPLUS })
 }

@@ -193,7 +193,7 @@ impl Connection {
 
     /// Sends all replies that wait.
     fn send(&self, mut s: MutexGuard<'_, State>) {
-        let out = std::mem::take(&mut s.out);
+        let out = s.take_out();
         if out.pieces.is_empty() {
             return;
         }
@@ -302,7 +302,8 @@ impl Connection {
     /// Counts a reply of a volume, and logs one that took long.
     fn count(&self, s: &mut State, asked: &Asked, reply: &[u8]) {
         let metrics = &self.server.metrics;
-        metrics.in_flight.dec();
+        let in_flight = metrics.in_flight.dec();
+        assert!(in_flight > 0, "N2: a request is answered, and {in_flight} were in flight");
         let Pending { volume, procedure, durable, .. } = asked.pending;
         let export = (volume, self.server.volumes[volume].name.as_str());
         let failed = self.count_error(procedure, export.1, reply);
@@ -334,7 +335,11 @@ impl Front for Connection {
         let mut asked = self.state().answered(id);
         let reply = finish(&self.server, asked.pending, answer);
         let volume = asked.pending.volume;
-        let keep = |k| self.server.drc.answered(k, volume, &reply.0);
+        let keep = |k| {
+            let behind = reply.1.len();
+            assert_eq!(behind, 0, "D5: {behind} bytes of a reply would not be kept");
+            self.server.drc.answered(k, volume, &reply.0)
+        };
         let waiting = asked.key.take().map_or_else(Vec::new, keep);
         for other in waiting.iter().filter_map(Weak::upgrade) {
             let mut s = other.state();

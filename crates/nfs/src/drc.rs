@@ -9,6 +9,14 @@
 //! were not, has lost them. So a reply is believed for seconds only; not for a connection that was
 //! there before the request first came, because nobody who asks again for want of a reply had made
 //! that one already; and of WRITE, which may be done twice, only on the same connection.
+//!
+//! Invariants:
+//! * D1. Each reply that is kept is among the requests as answered, and once among its client's.
+//! * D2. A client has as many places in the order as replies that are kept, and such as were
+//!   forgotten before their turn; of one without any nothing is known.
+//! * D3. So many replies are kept of one client, so many of all, and places are twice as many.
+//! * D4. A request is under way from when it is new until it is answered, once; somebody has asked.
+//! * D5. A reply that is kept is the whole reply, of a procedure that changes something.
 
 use crate::kept::{self, Kept};
 use crate::nfs3;
@@ -96,8 +104,10 @@ struct Answered {
 impl<C> State<C> {
     fn keep(&mut self, key: Key, reply: Reply<C>) {
         let client = key.client;
+        let len = reply.bytes.len();
+        assert!(len <= REPLY_BYTES_MAX, "D3: a reply of {len} bytes is kept");
         let old = self.requests.insert(key.clone(), Entry::Answered(reply));
-        assert!(old.is_none(), "request {:#x} of {client} is answered twice", key.xid);
+        assert!(old.is_none(), "D4: request {:#x} of {client} is answered twice", key.xid);
         self.kept += 1;
         self.order.push_back(client);
         let mine = self.clients.entry(client).or_default();
@@ -112,12 +122,36 @@ impl<C> State<C> {
                 self.forget(whose);
             }
         }
-        assert!(self.kept <= self.requests.len(), "{} replies are said to be kept", self.kept);
-        if self.order.len() > 2 * KEPT {
+        let (kept, places) = (self.kept, self.order.len());
+        assert!(kept <= self.requests.len(), "D1: {kept} replies are said to be kept");
+        assert!(kept <= places, "D2: {kept} replies are kept in {places} places");
+        if places > 2 * KEPT {
             let mut order = std::mem::take(&mut self.order);
             order.retain(|whose| !self.passed_over(*whose));
             self.order = order;
+            let left = self.order.len();
+            assert_eq!(left, kept, "D2: places that stand for no reply are left");
+            // All of it is gone through, which takes milliseconds.
+            debug_assert!(self.is_whole(), "D1: what is kept and its lists differ");
         }
+    }
+
+    /// Do the requests, the clients' lists and the order tell the same (D1, D2, D3)?
+    fn is_whole(&self) -> bool {
+        let mut places: HashMap<IpAddr, usize> = HashMap::new();
+        self.order.iter().for_each(|whose| *places.entry(*whose).or_default() += 1);
+        let is_kept = |key: &Key| matches!(self.requests.get(key), Some(Entry::Answered(_)));
+        let mut of_clients = 0;
+        let each = self.clients.iter().all(|(whose, c)| {
+            of_clients += c.keys.len();
+            let has = places.remove(whose).unwrap_or(0);
+            has > 0
+                && has == c.keys.len() + c.forgotten
+                && c.keys.len() <= KEPT_OF_ONE
+                && c.keys.iter().all(|key| key.client == *whose && is_kept(key))
+        });
+        let answered = self.requests.values().filter(|e| matches!(e, Entry::Answered(_))).count();
+        each && places.is_empty() && (of_clients, answered) == (self.kept, self.kept)
     }
 
     /// Forgets those of a client's replies that are too old to be believed.
@@ -140,10 +174,16 @@ impl<C> State<C> {
         let Some(client) = self.clients.get_mut(&whose) else { return };
         if let Some(old) = client.keys.pop_front() {
             let known = self.requests.remove(&old).is_some();
-            assert!(known && self.kept > 0, "a reply is forgotten that was not kept");
+            assert!(known && self.kept > 0, "D1: a reply is forgotten that was not kept");
             self.kept -= 1;
         }
-        if client.keys.is_empty() && client.forgotten == 0 {
+        self.drop_unknown(whose);
+    }
+
+    /// A client of whom nothing is kept and that has no place in the order is not known any more.
+    fn drop_unknown(&mut self, whose: IpAddr) {
+        let is_left = |c: &Answered| !c.keys.is_empty() || c.forgotten > 0;
+        if self.clients.get(&whose).is_some_and(|c| !is_left(c)) {
             self.clients.remove(&whose);
         }
     }
@@ -151,8 +191,11 @@ impl<C> State<C> {
     /// Does this place in the order, the client's first, stand for a reply that was forgotten
     /// before its turn? The place is gone then.
     fn passed_over(&mut self, whose: IpAddr) -> bool {
-        let client = self.clients.get_mut(&whose).filter(|c| c.forgotten > 0);
-        client.map(|c| c.forgotten -= 1).is_some()
+        let client = self.clients.get_mut(&whose);
+        assert!(client.is_some(), "D2: {whose} has a place in the order, and is not known");
+        let passed = client.filter(|c| c.forgotten > 0).map(|c| c.forgotten -= 1).is_some();
+        self.drop_unknown(whose);
+        passed
     }
 }
 
@@ -209,10 +252,12 @@ impl<C> Drc<C> {
     pub(crate) fn answered(&self, key: Key, volume: usize, reply: &[u8]) -> Vec<Weak<C>> {
         let mut s = self.state();
         let Some(Entry::UnderWay(mut who, asked)) = s.requests.remove(&key) else {
-            return Vec::new();
+            unreachable!("D4: request {:#x} is answered, and was not under way", key.xid);
         };
-        assert!(!who.is_empty(), "a request is under way that nobody has asked");
+        assert!(!who.is_empty(), "D4: a request is under way that nobody has asked");
+        assert!(nfs3::modifies(key.procedure), "D5: procedure {} is kept", key.procedure);
         let others = who.split_off(1);
+        assert!(others.len() < WAITERS_MAX, "D3: {} connections wait for a reply", others.len());
         if let Some(by) = who.pop().filter(|_| reply.len() <= REPLY_BYTES_MAX) {
             let at = Instant::now();
             s.keep(key, Reply { bytes: reply.into(), volume, asked, at, by });
@@ -370,6 +415,30 @@ mod tests {
         assert!(matches!(look(&drc, &key(1), &me), Known::Answered(r) if *r == *b"anew"));
         let s = drc.state();
         assert_eq!((s.kept, s.requests.len(), s.order.len()), (2, 2, 3));
+        assert!(s.is_whole());
+    }
+
+    /// D2: whoever has asked once, long ago, and is never heard of again.
+    #[test]
+    fn of_a_client_whose_replies_are_old_nothing_is_left() {
+        let drc: Drc<u8> = Drc::default();
+        let me = Weak::new();
+        let other = |xid| of("10.0.0.2".parse().unwrap(), xid);
+        assert!(matches!(look(&drc, &other(1), &me), Known::New));
+        drc.answered(other(1), 0, b"done");
+        if let Some(Entry::Answered(r)) = drc.state().requests.get_mut(&other(1)) {
+            let Some(past) = r.at.checked_sub(BELIEVED + Duration::from_secs(1)) else { return };
+            r.at = past;
+        }
+        // A call that is not kept has it look.
+        assert!(matches!(look(&drc, &other(2), &me), Known::New));
+        for xid in 0..2 * KEPT as u32 {
+            assert!(matches!(look(&drc, &key(xid), &me), Known::New));
+            drc.answered(key(xid), 0, b"done");
+        }
+        let s = drc.state();
+        assert!(s.is_whole());
+        assert_eq!(s.clients.len(), 1, "one has replies that are kept");
     }
 
     #[test]
@@ -383,6 +452,7 @@ mod tests {
         }
         let s = drc.state();
         assert!(s.requests.len() == KEPT_OF_ONE + 1 && s.order.len() <= 2 * KEPT);
+        assert!(s.is_whole());
         drop(s);
         assert!(matches!(look(&drc, &key(0), &me), Known::UnderWay));
         for back in 0..KEPT_OF_ONE as u32 {

@@ -1,9 +1,15 @@
 //! Who may use which volume, and as whom: the exports, as they are given on the command line.
+//!
+//! Invariants:
+//! * X1. Where root is squashed, or not believed, nobody has root's user, its group, or it among
+//!   his further groups, but by the numbers that the rule itself gives to the anonymous.
+//! * X2. Networks and clients are compared by their plain addresses.
 
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use vfs::Cred;
+use vfs::access::in_group;
 
 /// From which ports a rule's clients may ask. Only root binds ports below 1024.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +139,7 @@ fn plain_net(net: IpNet) -> IpNet {
     let of = |ip| Ipv4Net::new(ip, net.prefix_len().checked_sub(96)?).ok();
     let found = v4.and_then(of).map_or(net, IpNet::V4);
     let whole = found.prefix_len() >= 96 && plain(found.addr()).is_ipv4() && found.addr().is_ipv6();
-    assert!(!whole, "clients are compared by their plain addresses: {found} would cover nobody");
+    assert!(!whole, "X2: {found} would cover nobody");
     found
 }
 
@@ -186,7 +192,10 @@ impl Export {
         }
         let group = |g: u32| if g == 0 { anonymous.gid } else { g };
         let groups = groups.iter().map(|g| group(*g)).collect();
-        Cred { uid: *uid, gid: group(*gid), groups, check: true }
+        let cred = Cred { uid: *uid, gid: group(*gid), groups, check: true };
+        let rooted = cred.uid == 0 || self.anonymous.1 != 0 && in_group(&cred, 0);
+        assert!(!rooted, "X1: {uid} of {peer} is let in with root's numbers");
+        cred
     }
 }
 

@@ -3,6 +3,10 @@
 //! mark announces. When nothing is left, the other connections wait and read nothing meanwhile. One
 //! that has begun a record has the memory for all of it, so at least one can always go on; if its
 //! client sends nothing more, it is in the way of the others and is closed.
+//!
+//! Invariants:
+//! * M1. All hold what each holds together, and never more than there may be.
+//! * M2. Nobody waits for more than all may have, which would never come.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -40,6 +44,7 @@ impl Intake {
 
     /// Takes so much, waiting for it. False: it did not come free.
     pub(crate) fn take(&self, bytes: usize) -> bool {
+        assert!(bytes <= ALL_BYTES_MAX, "M2: {bytes} bytes are waited for");
         let full = |h: &mut Held| h.bytes + bytes > ALL_BYTES_MAX;
         let mut held = self.held();
         held.waiting += 1;
@@ -50,14 +55,14 @@ impl Intake {
         held.waiting -= 1;
         let has = !full(&mut held);
         held.bytes += if has { bytes } else { 0 };
-        assert!(held.bytes <= ALL_BYTES_MAX, "{} bytes are held by all", held.bytes);
+        assert!(held.bytes <= ALL_BYTES_MAX, "M1: {} bytes are held by all", held.bytes);
         has
     }
 
     fn give_back(&self, bytes: usize) {
         let mut held = self.held();
         let all = held.bytes;
-        assert!(bytes <= all, "{bytes} bytes are given back, of {all} that all hold");
+        assert!(bytes <= all, "M1: {bytes} bytes are given back, of {all} that all hold");
         held.bytes -= bytes;
         drop(held);
         self.less.notify_all();

@@ -6,6 +6,10 @@
 //! What is read is believed only if the checksum with the volume's own key says that this program
 //! wrote it, if the volume was not opened for writing in between, and if it is seconds old. Even
 //! then each count is held against what may be.
+//!
+//! Invariants:
+//! * K1. What is written is within the bounds that a reader asks for: one reply that is not would
+//!   cost all of them.
 
 use crate::drc::{Key, REPLY_BYTES_MAX};
 use crate::xdr::{Garbage, Reader, Writer};
@@ -48,6 +52,9 @@ pub(crate) fn encode(info: &VolumeInfo, opened: u64, at: u64, all: &[Kept]) -> V
             IpAddr::V4(a) => w.opaque(&a.octets()),
             IpAddr::V6(a) => w.opaque(&a.octets()),
         }
+        let who = key.who.len();
+        assert!(who <= WHO_MAX, "K1: a caller of {who} numbers is written");
+        assert!(reply.len() <= REPLY_BYTES_MAX, "K1: a reply of {} bytes", reply.len());
         w.words(&[key.xid, key.procedure]);
         w.u64(key.body);
         w.u32(key.who.len() as u32);
@@ -56,6 +63,11 @@ pub(crate) fn encode(info: &VolumeInfo, opened: u64, at: u64, all: &[Kept]) -> V
     }
     let sum = checksum(info, &w.0);
     w.u64(sum);
+    let (len, n) = (w.0.len(), count);
+    assert!(len <= BYTES_MAX, "K1: {n} replies of {len} bytes are written");
+    // What is read again is all of it once more.
+    let read = || opened.checked_add(1).is_none_or(|next| decode(info, next, at, &w.0).is_some());
+    debug_assert!(read(), "K1: {n} replies of {len} bytes are written that nobody can read");
     w.0
 }
 

@@ -2,6 +2,7 @@
 //! client, duplicates and refusals. How long they took is in the server's recorder (`stats`). It
 //! knows no HTTP: whoever serves that asks for the text.
 
+use crate::calls::MNT;
 use crate::exports::plain;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -39,6 +40,8 @@ const PROCEDURES: [&str; 23] = [
     "commit",
     "mnt",
 ];
+
+const _: () = assert!(PROCEDURES.len() == MNT as usize + 1, "each procedure has a name");
 
 /// A procedure's name.
 pub(crate) fn procedure(number: u32) -> &'static str {

@@ -6,6 +6,10 @@
 //! 64 MiB, each may go on with little (64 KiB, or one larger write), and what is read is cut to as
 //! much (RFC 1813 lets a server give less than was asked for): so clients that ask for much and
 //! take nothing cannot use up the memory, and everybody else is served meanwhile.
+//!
+//! Invariants:
+//! * Q1. A request begins only where there is room for one more.
+//! * Q2. What all hold is the sum of what each holds, and nobody gives back what he has not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,15 +46,20 @@ impl Quota {
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0
     }
+    /// Bytes that are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
 
     /// A request is under way.
     pub(crate) fn begin(&mut self, bytes: usize) {
+        assert!(self.calls < CALLS_MAX, "Q1: a request begins beside {} others", self.calls);
         self.calls += 1;
         self.hold(bytes);
     }
     /// A request is answered; what it was counted as is held until its reply is with the sender.
     pub(crate) fn answered(&mut self) {
-        assert!(self.calls > 0, "a call is answered, and none is under way");
+        assert!(self.calls > 0, "Q1: a call is answered, and none is under way");
         self.calls -= 1;
     }
     /// Holds so much more.
@@ -61,9 +70,10 @@ impl Quota {
     /// So much has gone to the sender, who counts it himself.
     pub(crate) fn release(&mut self, bytes: usize) {
         let held = self.bytes;
-        assert!(bytes <= held, "{bytes} bytes are given back, of {held} that were held");
+        assert!(bytes <= held, "Q2: {bytes} bytes are given back, of {held} that were held");
         self.bytes -= bytes;
-        self.all.fetch_sub(bytes, Ordering::Release);
+        let all = self.all.fetch_sub(bytes, Ordering::Release);
+        assert!(held <= all, "Q2: {held} bytes are held here, and by all of us {all}");
     }
 
     /// No more requests may be taken, where the sender has so much unsent, here and everywhere.
@@ -110,6 +120,11 @@ pub(crate) fn be_modest(request: &mut Request) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::intake::Share;
+    use crate::metrics::Meter;
+    use crate::server::Server;
+    use crate::state::State;
+    use env::Rope;
 
     #[test]
     fn a_connection_holds_its_limit_and_one_request_more() {
@@ -147,6 +162,22 @@ mod tests {
         assert!(!other.is_full(0, || 0));
         // What is unsent counts as well.
         assert!(other.is_full(SCARCE_BYTES_MAX, || ALL_BYTES_MAX));
+    }
+
+    /// As a link's text may be, on a volume whose blocks are large.
+    #[test]
+    fn a_reply_that_is_longer_than_was_thought_is_counted_as_it_is() {
+        let (server, all) = (Server::new(Vec::new(), Vec::new(), Arc::default()), Arc::default());
+        let meter = Meter::new(&server.metrics, [127, 0, 0, 1].into());
+        let mut s = State::new(Quota::new(&all), Share::new(&server.intake), meter);
+        s.quota.begin(CALL_BYTES);
+        s.quota.answered();
+        s.put((vec![0; 64 << 10], Rope::new()), CALL_BYTES);
+        s.put_new(&[0; 4096]);
+        let out = s.take_out();
+        assert_eq!((out.cost, s.quota.bytes()), (68 << 10, 68 << 10), "R2");
+        s.quota.release(out.cost);
+        assert!(s.quota.is_empty() && all.load(Ordering::Relaxed) == 0);
     }
 
     #[test]

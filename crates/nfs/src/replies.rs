@@ -37,6 +37,7 @@ fn time(w: &mut Writer, t: Time) {
 
 /// `fattr3`.
 pub(crate) fn fattr(w: &mut Writer, a: &Attr, fsid: u64) {
+    let before = w.0.len();
     w.u32(match a.kind() {
         Kind::File => 1,
         Kind::Dir => 2,
@@ -59,7 +60,12 @@ pub(crate) fn fattr(w: &mut Writer, a: &Attr, fsid: u64) {
     time(w, a.atime);
     time(w, a.mtime);
     time(w, a.ctime);
+    let len = w.0.len() - before;
+    assert_eq!(len, FATTR_BYTES, "A4: attributes of {len} bytes");
 }
+
+/// How long `fattr3` is.
+const FATTR_BYTES: usize = 84;
 
 /// `post_op_attr`.
 pub(crate) fn post(w: &mut Writer, a: Option<&Attr>, fsid: u64) {

@@ -1,4 +1,8 @@
 //! The server: which volumes are served to whom, and what all connections share.
+//!
+//! Invariants:
+//! * N1. A name stands for one volume, and so does a UUID.
+//! * N2. Requests and connections are counted as they come, and once as they go.
 
 use crate::again::Again;
 use crate::connection::Connection;
@@ -88,6 +92,11 @@ const MNT_ACCES: u32 = 13;
 impl Server {
     /// Serves these volumes by these rules; how long answers take is recorded.
     pub fn new(volumes: Vec<Served>, exports: Vec<Export>, recorder: Arc<Recorder>) -> Server {
+        for (n, v) in volumes.iter().enumerate() {
+            let same = |w: &&Served| w.name == v.name || w.info.uuid == v.info.uuid;
+            let twice = volumes[..n].iter().find(same);
+            assert!(twice.is_none(), "N1: /{} is served beside another like it", v.name);
+        }
         Server {
             again: volumes.iter().map(|v| Again::of(&v.info)).collect(),
             volumes,

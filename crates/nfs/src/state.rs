@@ -1,6 +1,12 @@
 //! What a connection remembers between calls: bytes that are no whole record yet, the calls that
 //! its volumes have not answered, and the replies that wait for one write. Behind the connection's
 //! lock; it knows no protocol but the record's mark.
+//!
+//! Invariants:
+//! * R1. Calls under way are as many as the quota counts, and each has a number of its own.
+//! * R2. Replies that wait are in the quota, as long as they are at least; when they are sent,
+//!   nothing of them is left in it.
+//! * R3. Nothing is read of a record before there is memory for all of it.
 
 use crate::answers::Message;
 use crate::calls::Pending;
@@ -97,8 +103,18 @@ impl State {
     /// So much was taken for the record that has begun.
     pub(crate) fn make_room(&mut self, taken: usize) {
         self.share.add(taken);
+        let missing = self.share.missing(self.needed());
+        assert_eq!(missing, 0, "R3: {missing} bytes are missing after {taken} were taken");
         let missing = self.missing_bytes();
         self.input.reserve_exact(missing);
+    }
+
+    /// Takes out what waits to be sent.
+    pub(crate) fn take_out(&mut self) -> Outbox {
+        let out = std::mem::take(&mut self.out);
+        let (none, cost) = (out.pieces.is_empty(), out.cost);
+        assert_eq!(none, cost == 0, "R2: {} pieces wait at a cost of {cost}", out.pieces.len());
+        out
     }
 
     /// What is to come of the fragment that has begun.
@@ -120,30 +136,45 @@ impl State {
             self.asked.len() - 1
         });
         let before = self.asked[at].replace(what);
-        assert!(before.is_none(), "call {at} takes the number of one that is under way");
+        assert!(before.is_none(), "R1: call {at} takes the number of one that is under way");
+        self.check_calls();
         at as u64
     }
 
     /// The call of this number was answered.
     pub(crate) fn answered(&mut self, id: u64) -> Asked {
         self.quota.answered();
-        self.asked[id as usize].take().expect("a call is answered once")
+        let asked = self.asked.get_mut(id as usize).and_then(Option::take);
+        self.check_calls();
+        asked.expect("R1: a call is answered once")
+    }
+
+    fn check_calls(&self) {
+        let calls = self.quota.calls();
+        assert!(calls <= self.asked.len(), "R1: {calls} calls in {} places", self.asked.len());
+        // As many as a connection may have under way are counted, for each call.
+        let counted = || self.asked.iter().flatten().count();
+        debug_assert_eq!(counted(), calls, "R1: calls that are known, and those of the quota");
     }
 
     /// A reply that was never in the quota is to be sent.
     pub(crate) fn put_new(&mut self, reply: &[u8]) {
-        let cost = reply.len().max(CALL_BYTES);
-        self.quota.hold(cost);
-        self.put((reply.to_vec(), Rope::new()), cost);
+        self.quota.hold(CALL_BYTES);
+        self.put((reply.to_vec(), Rope::new()), CALL_BYTES);
     }
 
-    /// Appends a record to what is to be sent; it takes so much of the quota until then.
+    /// Appends a record to what is to be sent. Its call was counted as so much of the quota; a
+    /// reply that has become longer (a link's text, where blocks are large) is counted as it is.
     pub(crate) fn put(&mut self, (head, data): Message, cost: usize) {
         let pad = data.len().next_multiple_of(4) - data.len();
         let len = head.len() + data.len() + pad;
         assert!(len < 1 << 31 && len.is_multiple_of(4), "{len} bytes are no record of RPC");
         self.meter.sent.inc_by(len as u64 + 4);
-        self.out.cost += cost;
+        let more = len.saturating_sub(cost);
+        self.quota.hold(more);
+        self.out.cost += cost + more;
+        let (held, out) = (self.quota.bytes(), self.out.cost);
+        assert!(out <= held, "R2: replies of {out} bytes wait, and the quota has {held}");
         self.out.append(&(len as u32 | 0x8000_0000).to_be_bytes());
         self.out.append(&head);
         if !data.is_empty() {

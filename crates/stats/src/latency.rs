@@ -1,5 +1,9 @@
 //! The latencies of one operation: how many, how many failed, and how they are distributed, since
 //! the beginning and of late. A value is kept to within a tenth, so a distribution takes a few KiB.
+//!
+//! Invariants:
+//! * L1. Answers with an error, and those of late, are among all.
+//! * L2. Each answer lies in one bucket, and the bounds of these rise.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -60,6 +64,8 @@ impl Latency {
         for h in [&mut self.all, &mut self.recent[0]] {
             h.record(us).expect("it grows as it needs");
         }
+        let (failed, recent, all) = (self.errors, self.recent[0].len(), self.all.len());
+        assert!(failed.max(recent) <= all, "L1: {failed} failed, {recent} of late, of {all}");
     }
 
     /// Begins another window if it is time.
@@ -105,11 +111,16 @@ impl Latency {
         };
         let more = |bound: &f64| {
             let now = below(*bound);
+            assert!(counted <= now, "L2: up to {bound} s are {now}, and up to less {counted}");
             let new = now - counted;
             counted = now;
             (*bound, new)
         };
-        bounds.iter().map(more).collect()
+        let buckets: Vec<(f64, u64)> = bounds.iter().map(more).collect();
+        let rest = self.all.len() - counted;
+        let takes_all = bounds.last() == Some(&f64::INFINITY);
+        assert!(!takes_all || rest == 0, "L2: {rest} answers lie in no bucket");
+        buckets
     }
 }
 

@@ -2,7 +2,7 @@
 //! operation, and the volumes' own counters. The names are stable: dashboards and alert rules
 //! (`contrib/`) rely on them.
 
-use crate::Recorder;
+use crate::{Recorder, Series};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -77,6 +77,8 @@ impl fmt::Debug for OfSeries {
 impl Collector for OfSeries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all = self.0.all();
+        let known = |s: &Arc<Series>| FRONTS.iter().any(|f| f.0 == s.front);
+        assert!(all.iter().all(known), "a front end has no metric: its series would not be told");
         for (front, metric, label) in FRONTS {
             if !all.iter().any(|s| s.front == front) {
                 continue;

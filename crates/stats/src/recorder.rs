@@ -1,5 +1,9 @@
 //! All series of a server. A front end asks for its series once and keeps it, so that no request
 //! looks one up; only so many clients have series of their own, so that memory stays bounded.
+//!
+//! Invariants:
+//! * R1. No more clients have names than there may be, so series have a bound.
+//! * R2. A front end, a volume and a client have one series, under the names of that front end.
 
 use crate::series::{Series, SeriesSummary};
 use crate::slow::{Slow, SlowList};
@@ -37,6 +41,7 @@ impl Recorder {
         let mut known = self.clients.lock().expect("nobody panics while holding it");
         if known.len() < CLIENTS_MAX || known.contains(name) {
             known.insert(name.to_owned());
+            assert!(known.len() <= CLIENTS_MAX, "R1: {} clients have names", known.len());
             return name.to_owned();
         }
         OTHER.to_owned()
@@ -53,6 +58,7 @@ impl Recorder {
         let mut all = self.series.lock().expect("nobody panics while holding it");
         let is_it = |s: &&Arc<Series>| s.front == front && s.export == export && s.client == client;
         if let Some(known) = all.iter().find(is_it) {
+            assert!(known.is_under(names), "R2: {front} has two lists of names");
             return known.clone();
         }
         let of = (export.to_owned(), client.to_owned());

@@ -84,6 +84,11 @@ impl Series {
         took
     }
 
+    /// Are its operations called so?
+    pub(crate) fn is_under(&self, names: &[&str]) -> bool {
+        self.names == names
+    }
+
     fn slow(&self, number: usize) -> Slow {
         Slow {
             at: 0,

@@ -1,6 +1,9 @@
 //! Who may do what: mode bits and POSIX access lists, decided in one place for every way in that is
 //! not checked by a kernel. It knows no disk; `ufs` supplies the attributes and the list. Whose a
 //! file becomes, and which set-id bits it keeps, is [`owners`]' business.
+//!
+//! Invariants:
+//! * A1. Whoever has several permissions together has each of them alone.
 
 pub mod owners;
 
@@ -61,7 +64,11 @@ pub fn allows(attr: &Attr, acl: &[AclEntry], cred: &Cred, want: u32) -> bool {
         let bits = if in_group(cred, attr.gid) { attr.mode >> 3 } else { attr.mode };
         return has(bits & 7);
     }
-    by_list(attr, acl, cred, want)
+    let may = by_list(attr, acl, cred, want);
+    // The list is gone through once more for each bit.
+    let each = || [READ, WRITE, EXECUTE].iter().all(|b| by_list(attr, acl, cred, b & want));
+    debug_assert!(!may || each(), "A1: {} has {want:o}, and not each bit of it", cred.uid);
+    may
 }
 
 /// POSIX's algorithm: a named user's entry decides; else one of the matching groups' that gives all

@@ -4,6 +4,12 @@
 //!
 //! A thread that finds the monitor shut spins before it sleeps: with a sleeping mutex in its place
 //! half of the speed is lost, because the answer then comes from another CPU.
+//!
+//! Invariants:
+//! * M1. One thread is inside at a time.
+//! * M2. What comes in is all taken, and whoever leaves takes all that is to go out.
+//! * M3. A volume is opened, or fails to be, once, and closed only after it was open.
+//! * M4. There is a volume behind its monitor exactly while that says that it is open.
 
 use crate::{Answer, Call, FsError};
 use env::{Engine, Env, IoDone, IoRequest, Local, Nanos, Now};
@@ -189,7 +195,7 @@ impl Monitor {
         let shard = &*self.shard;
         let mut guard = shard.lock();
         let was = shard.busy.swap(true, Ordering::Relaxed);
-        assert!(!was, "two threads are inside a volume");
+        assert!(!was, "M1: two threads are inside a volume");
         let inside = &mut *guard;
         let open = inside.open.take();
         let Inside { engine, volumes, replies, .. } = inside;
@@ -203,10 +209,11 @@ impl Monitor {
         });
         out.replies.append(&mut replies.borrow_mut());
         out.io.append(&mut engine.take_io());
-        assert!(work.is_empty() && done.is_empty(), "what comes in is all taken");
+        assert!(work.is_empty() && done.is_empty(), "M2: something that came in is left");
         let deadline = engine.deadline().map_or(0, |d| d.0.max(1));
         shard.deadline.store(deadline, Ordering::Relaxed);
-        shard.busy.store(false, Ordering::Relaxed);
+        let was = shard.busy.swap(false, Ordering::Relaxed);
+        assert!(was, "M1: another thread has left a volume that this one is in");
     }
 
     /// When the volume wants to be entered next even if nothing happens (monotonic).
@@ -246,20 +253,29 @@ impl Shard {
 }
 
 fn set(state: &Mutex<VolumeState>, to: VolumeState) {
-    *state.lock().expect("nobody panics while holding it") = to;
+    let mut state = state.lock().expect("nobody panics while holding it");
+    let follows = match &to {
+        VolumeState::Opening => false,
+        VolumeState::Open | VolumeState::Failed(_) => *state == VolumeState::Opening,
+        // Twice, where two have asked for it.
+        VolumeState::Closed(_) => matches!(*state, VolumeState::Open | VolumeState::Closed(_)),
+    };
+    assert!(follows, "M3: a volume that is {state:?} becomes {to:?}");
+    *state = to;
 }
 
 type Slot = Rc<RefCell<Option<Rc<dyn Volume>>>>;
 
 fn begin_open(env: &Env, open: OpenAll, volumes: &[Slot], states: &[Arc<Mutex<VolumeState>>]) {
     let all = open(env.clone());
-    assert_eq!(all.len(), volumes.len(), "every monitor of a shard has its volume");
+    assert_eq!(all.len(), volumes.len(), "M4: every monitor of a shard has its volume");
     for ((opening, volume), state) in all.into_iter().zip(volumes).zip(states) {
         let (volume, state) = (volume.clone(), state.clone());
         env.spawn("open", async move {
             match opening.await {
                 Ok(v) => {
-                    *volume.borrow_mut() = Some(v);
+                    let before = volume.borrow_mut().replace(v);
+                    assert!(before.is_none(), "M3: a volume is opened in another one's place");
                     set(&state, VolumeState::Open);
                 }
                 Err(why) => set(&state, VolumeState::Failed(why)),
@@ -270,6 +286,9 @@ fn begin_open(env: &Env, open: OpenAll, volumes: &[Slot], states: &[Arc<Mutex<Vo
 
 fn begin(env: &Env, work: Work, volume: &Slot, replies: &Replies, state: &Arc<Mutex<VolumeState>>) {
     let opened = volume.borrow().clone();
+    let says = || *state.lock().expect("nobody panics while holding it") == VolumeState::Open;
+    // It takes a lock that the requests of many share.
+    debug_assert_eq!(opened.is_some(), says(), "M4: a volume is there, or is not, unlike it says");
     match (work, opened) {
         (Work::Call(ticket, call), Some(v)) => {
             let replies = replies.clone();

@@ -157,8 +157,8 @@ impl Put<'_> {
     }
 
     fn list(&mut self, from: &Path, ino: u32) -> Result<(), Failure> {
-        let mut names: Vec<_> =
-            fs::read_dir(from).map_err(|e| local(from, &e))?.flatten().map(|e| e.path()).collect();
+        let each = fs::read_dir(from).and_then(|all| all.map(|e| Ok(e?.path())).collect());
+        let mut names: Vec<PathBuf> = each.map_err(|e| local(from, &e))?;
         names.sort();
         for path in names {
             match Found::look(&path, ino)? {

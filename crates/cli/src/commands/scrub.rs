@@ -90,14 +90,17 @@ pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
         )));
     };
     let failed = |e: std::io::Error| Failure::Failed(format!("{shown}: {e}"));
-    let before = state(&server, &name).ok_or_else(|| format!("{shown}: not served any more"))?.1;
+    let gone = || format!("{shown}: not served any more");
+    let before = state(&server, &name).ok_or_else(gone)?;
+    let (_, before) = before.ok_or_else(|| format!("{shown}: the volume does not answer"))?;
     server.scrub(&name).map_err(failed)?;
     let mut bar = Bar::new();
     loop {
         std::thread::sleep(ASKED_EVERY);
         server.refresh().map_err(failed)?;
-        let now = state(&server, &name);
-        let (read_only, now) = now.ok_or_else(|| format!("{shown}: not served any more"))?;
+        let Some((read_only, now)) = state(&server, &name).ok_or_else(gone)? else {
+            continue; // it is busy
+        };
         bar.step("inodes", now.groups_done, now.groups);
         if now.running {
             continue;
@@ -127,10 +130,11 @@ pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
     }
 }
 
-/// The volume now: did it stop writing, and what has been done; None: it is gone.
-fn state(server: &Server, name: &str) -> Option<(bool, Scrubbed)> {
-    let v = server.report.volumes.iter().find(|v| v.name == name)?;
-    Some((v.read_only, Scrubbed::of(v)))
+/// The volume now: did it stop writing, and what has been done, if it has answered in time; None:
+/// it is gone.
+fn state(server: &Server, name: &str) -> Option<Option<(bool, Scrubbed)>> {
+    let v = server.report.volumes.iter().find(|v| v.name == name && v.is_kept())?;
+    Some((!v.counters.is_empty()).then(|| (v.read_only, Scrubbed::of(v))))
 }
 
 fn as_json(s: &Scrubbed, read_only: bool) -> serde_json::Value {
@@ -142,4 +146,26 @@ fn as_json(s: &Scrubbed, read_only: bool) -> serde_json::Value {
         "left": s.left,
         "read_only": read_only,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Report;
+
+    #[test]
+    fn a_volume_that_does_not_answer_has_done_what_it_had_done() {
+        let report = || -> Report {
+            serde_json::from_str(include_str!("../status/example.json")).expect("it is a report")
+        };
+        let name = report().volumes[0].name.clone();
+        let of = |report| state(&Server::of(report), &name);
+        assert!(matches!(of(report()), Some(Some(_))));
+        let mut silent = report();
+        silent.volumes[0].counters.clear();
+        assert_eq!(of(silent), Some(None));
+        let mut closed = report();
+        closed.volumes[0].state = "closed".into();
+        assert_eq!(of(closed), None);
+    }
 }

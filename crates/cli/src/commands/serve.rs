@@ -418,6 +418,9 @@ fn start_servers(
     (served, shown): (Vec<nfs::Served>, Vec<Shown>),
     fronts: Fronts,
 ) -> Result<Servers, String> {
+    let all = volumes.len();
+    assert_eq!((pool.volumes().len(), shown.len()), (all, all), "V1: volumes of workers, report");
+    assert!(fronts.nfs.is_none() || served.len() == all, "V1: NFS has {} volumes", served.len());
     let images = volumes.iter().map(|v| v.file.path().to_owned()).collect();
     let start = |n: NfsArgs| n.start(pool, served, images, recorder.clone());
     let started = fronts.nfs.map(start).transpose()?;

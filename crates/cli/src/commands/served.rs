@@ -1,5 +1,8 @@
 //! Volumes that are about to be served: looked at, recovered, and put behind their monitors, each
 //! in a shard of its own or, where they share a log, in one. It knows no front end.
+//!
+//! Invariants:
+//! * V1. A volume has one number everywhere: its place among those that were named.
 
 use crate::args::{OpenArgs, WritebackCache};
 use crate::buckets::{has_near_log, near_of_volume, opened_near_log};
@@ -223,6 +226,8 @@ pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Serve
         }
     }
     let all: Vec<Served> = all.into_iter().flatten().collect();
+    let in_order = all.iter().map(|s| &s.name).eq(volumes.iter().map(|v| &v.name));
+    assert!(in_order, "V1: {} volumes were named, and others are served", volumes.len());
     if all.len() > 1 {
         name_in_log(&all);
     }

@@ -50,8 +50,13 @@ impl Child {
             .stderr(Stdio::piped())
             .spawn()?;
         let (to, lines) = channel();
-        listen(process.stdout.take(), to.clone(), Line::Out);
-        listen(process.stderr.take(), to, Line::Err);
+        let listens = listen(process.stdout.take(), to.clone(), Line::Out)
+            .and_then(|()| listen(process.stderr.take(), to, Line::Err));
+        if let Err(e) = listens {
+            // Nobody would hear what it says.
+            let _ = process.kill().and_then(|()| process.wait());
+            return Err(e);
+        }
         let (has, last_error) = (Has::new(State::Opening), String::new());
         Ok(Child { process, lines, has, port, last_error })
     }
@@ -113,15 +118,20 @@ impl Child {
 }
 
 /// A thread passes lines on until there are no more.
-fn listen(from: Option<impl Read + Send + 'static>, to: Sender<Line>, as_line: fn(String) -> Line) {
-    let Some(from) = from else { return };
-    std::thread::spawn(move || {
+fn listen(
+    from: Option<impl Read + Send + 'static>,
+    to: Sender<Line>,
+    as_line: fn(String) -> Line,
+) -> std::io::Result<()> {
+    let Some(from) = from else { return Ok(()) };
+    let pass_on = move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             if to.send(as_line(line)).is_err() {
                 return;
             }
         }
-    });
+    };
+    std::thread::Builder::new().name("child".into()).spawn(pass_on).map(drop)
 }
 
 /// The options and the place in the line that says how a volume is mounted.

@@ -15,6 +15,8 @@
 //!  .pool/SERVER              a record, JSON                                          record.rs
 //! ```
 //!
+//! Invariants  P1 a volume is opened that this server neither has nor has refused lately.
+//!
 //! States      volume: nobody's -plan::step-> opening -its process says so-> serving
 //!             -too many, or the server ends-> ending -its process has ended-> nobody's;
 //!             opening -its process has failed-> refused -a while later-> nobody's

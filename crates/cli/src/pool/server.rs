@@ -253,6 +253,8 @@ impl Server {
     fn open(&mut self, some: Vec<String>) {
         let opening = self.children.values().filter(|c| c.has.state == State::Opening).count();
         for v in some.into_iter().take(AT_ONCE.saturating_sub(opening)) {
+            let known = self.children.contains_key(&v) || self.refused.contains_key(&v);
+            assert!(!known, "P1: {v} is to be opened once more");
             match self.start(&v) {
                 Ok(child) => drop(self.children.insert(v, child)),
                 Err(why) => {

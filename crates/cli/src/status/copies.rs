@@ -1,5 +1,8 @@
 //! Copies of volumes in use, as the server has a part in them: it notes what is written meanwhile,
 //! tells that, and holds changes back for a moment. Who copies is another process, and may vanish.
+//!
+//! Invariants:
+//! * C1. Of a volume one copy is taken at a time, and a later one has a greater number.
 
 use super::collect::Status;
 use host::Changes;
@@ -75,7 +78,9 @@ impl Copies {
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let session = CopySession { number, changes: watch(), heard: Mutex::new(Instant::now()) };
-        all.insert(volume, Arc::new(session));
+        let before = all.insert(volume, Arc::new(session));
+        let earlier = before.map_or(0, |s| s.number);
+        assert!(earlier < number, "C1: copy {number} takes the place of {earlier}");
         Ok(Begun { copy: number, file: None })
     }
 

@@ -28,6 +28,14 @@ pub const TRUSTING: [&str; 2] =
 /// A server that says nothing for so long has failed the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it takes. Held against the time that is waited where something is wrong, and for one
+/// thing at a time: how much of a busy machine there is for many, nobody knows.
+pub fn took(what: impl FnOnce()) -> Duration {
+    let begun = Instant::now();
+    what();
+    begun.elapsed()
+}
+
 /// Are we root? If not, the test that asks is left out, which this says.
 pub fn is_root() -> bool {
     let root = me().uid == 0;

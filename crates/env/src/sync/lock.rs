@@ -1,5 +1,9 @@
 //! A lock with many readers or one writer, first come first served. A guard keeps the lock alive,
 //! so a task can carry it about.
+//!
+//! Invariants:
+//! * L1. It has readers, or one writer, or nobody.
+//! * L2. Whoever waits has a later number than all before him, and nobody gets in past him.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,7 +32,7 @@ impl State {
         let (readers, writer) = (self.readers, self.writer);
         assert!(
             self.free_for(shared),
-            "a lock is taken that {readers} read, or one writes: {writer}"
+            "L1: a lock is taken that {readers} read, or one writes: {writer}"
         );
         if shared { self.readers += 1 } else { self.writer = true }
     }
@@ -104,7 +108,7 @@ impl Lock {
             if !place.queued {
                 place.queued = true;
                 let last = s.queue.back().map(|w| w.ticket);
-                assert!(last < Some(ticket), "{ticket} waits for a lock behind {last:?}");
+                assert!(last < Some(ticket), "L2: {ticket} waits for a lock behind {last:?}");
                 s.queue.push_back(Waiter { ticket, shared, waker: cx.waker().clone() });
                 return Poll::Pending;
             }
@@ -126,10 +130,10 @@ impl Lock {
     fn release(&self, shared: bool) {
         let mut s = self.0.borrow_mut();
         if shared {
-            assert!(s.readers > 0 && !s.writer, "a reader lets go of a lock that none has");
+            assert!(s.readers > 0 && !s.writer, "L1: a reader lets go of a lock that none has");
             s.readers -= 1;
         } else {
-            assert!(s.writer && s.readers == 0, "a writer lets go of a lock that it has not");
+            assert!(s.writer && s.readers == 0, "L1: a writer lets go of a lock that it has not");
             s.writer = false;
         }
         s.wake_next();

@@ -1,4 +1,8 @@
 //! Permits, first come first served: bounds how many of something are in flight.
+//!
+//! Invariants:
+//! * S1. A permit is free or taken, and as many are both together as there ever were.
+//! * S2. Whoever waits has a later number than all before him, and nobody gets a permit past him.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -35,10 +39,9 @@ impl Semaphore {
             };
             if first && s.free > 0 {
                 s.free -= 1;
-                let taken = s.permits - s.free;
-                assert!(taken <= s.permits, "{taken} permits are taken of {}", s.permits);
-                if place.ticket.take().is_some() {
-                    s.queue.pop_front();
+                if let Some(t) = place.ticket.take() {
+                    let served = s.queue.pop_front().map(|w| w.0);
+                    assert_eq!(served, Some(t), "S2: a permit goes to {t} in another's place");
                 }
                 s.wake_next();
                 return Poll::Ready(());
@@ -47,6 +50,8 @@ impl Semaphore {
                 None => {
                     s.next += 1;
                     let t = s.next;
+                    let last = s.queue.back().map(|w| w.0);
+                    assert!(last < Some(t), "S2: {t} waits for a permit behind {last:?}");
                     s.queue.push_back((t, cx.waker().clone()));
                     place.ticket = Some(t);
                 }
@@ -93,7 +98,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut s = self.0.0.borrow_mut();
         s.free += 1;
-        assert!(s.free <= s.permits, "{} permits are free of {}", s.free, s.permits);
+        assert!(s.free <= s.permits, "S1: {} permits are free of {}", s.free, s.permits);
         s.wake_next();
     }
 }

@@ -5,6 +5,12 @@
 //! Callers whom a kernel has checked already (`Cred::check` is false: FUSE, the volume's own
 //! commands) may do here what they ask for; what the kernel leaves to the file system, the group
 //! that a setgid directory gives, holds for them too.
+//!
+//! Invariants:
+//! * O1. A file has the kind that it was made as, whatever mode somebody asks for.
+//! * O2. Nobody but root makes a file that is another's, or of a group that is not his and not the
+//!   directory's.
+//! * O3. Writing and cutting give no set-id bits that were not there.
 
 use super::in_group;
 use crate::{Attr, Cred, FsError, Kind, MakeKind, S_IFMT, SetAttr, SetTime};
@@ -65,6 +71,9 @@ pub fn of_new(dir: &Attr, kind: Kind, bits: u32, set: &SetAttr, cred: &Cred) -> 
     } else if !privileged && !in_group(cred, gid) {
         mode &= !SET_GID;
     }
+    assert_eq!(Kind::from_mode(mode), Some(kind), "O1: {bits:o} was asked for, and {mode:o} made");
+    let own = uid == cred.uid && (in_group(cred, gid) || inherits && gid == dir.gid);
+    assert!(privileged || own, "O2: {} makes a file of {uid} and {gid}", cred.uid);
     Owned { mode, uid, gid }
 }
 
@@ -110,6 +119,7 @@ pub fn mode_after(attr: &Attr, set: &SetAttr, cred: &Cred) -> u32 {
     if chown || cut || set.kill_suid {
         mode = without_set_ids(mode, is_member(attr.gid));
     }
+    assert_eq!(mode & S_IFMT, kind, "O1: mode {:o} becomes {mode:o}", attr.mode);
     mode
 }
 
@@ -119,7 +129,10 @@ pub fn mode_after_write(attr: &Attr, cred: &Cred, asked: bool) -> u32 {
     if !asked || (cred.check && cred.uid == 0) {
         return attr.mode;
     }
-    without_set_ids(attr.mode, is_privileged(cred) || in_group(cred, attr.gid))
+    let mode = without_set_ids(attr.mode, is_privileged(cred) || in_group(cred, attr.gid));
+    let more = mode & !attr.mode;
+    assert_eq!(more, 0, "O3: a write to a file of mode {:o} gives it {more:o}", attr.mode);
+    mode
 }
 
 /// Set-group-id stays where it means no privilege, for a member of the group.
@@ -180,6 +193,7 @@ mod tests {
             mode_after_write(&file(0o100_000 | mode, 1, 50), &who(uid, gid, true), true) & 0o7777
         };
         assert_eq!(after(0o6755, 1, 50), 0o755);
+        assert_eq!(after(0o755, 1, 50), 0o755, "O3: it had none");
         assert_eq!(after(0o2666, 2, 50), 0o2666);
         assert_eq!(after(0o2666, 2, 3), 0o666);
         assert_eq!(after(0o6755, 0, 0), 0o6755);

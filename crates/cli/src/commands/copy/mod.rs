@@ -9,7 +9,7 @@ use crate::progress::{Bar, RecoveryBar};
 use crate::status::Server;
 use crate::{Failure, Outcome, size};
 use check::Progress;
-use env::Block;
+use env::{Block, SECTOR_BYTES};
 use format::ext::Superblock;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use host::{HostFile, drive, entropy};
@@ -41,14 +41,20 @@ impl Source {
         if self.file.is_hole(at, len) {
             return target.put_zeros(at, len);
         }
-        let mut block = Block::zeroed(len as usize);
+        // A file may end in the middle of a sector, behind all that the volume has.
+        let rest = len % SECTOR_BYTES as u64;
+        let whole = len - rest;
+        let mut block = Block::zeroed(whole as usize);
         let read = match self.in_use {
             true => self.file.read_past_cache(at, &mut block),
             false => self.file.read_at(at, block.bytes_mut()),
         };
         let fail = |e| Failure::Failed(format!("{}: byte {at}: {e}", self.shown));
         read.map_err(fail)?;
-        target.put(at, block.bytes())
+        target.put(at, block.bytes())?;
+        let mut behind = vec![0; rest as usize];
+        self.file.read_at(at + whole, &mut behind).map_err(fail)?;
+        target.put(at + whole, &behind)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Where a copy goes: a file, kept sparse, or a device. Until the copy is whole its beginning says
 //! that it is not, and the volume's own first bytes are written last. What is there already and is
 //! the same is not written again.
+//!
+//! Invariants:
+//! * T1. The mark stays where it is until everything else is written and durable.
 
 use crate::Failure;
 use format::foreign::UNFINISHED;
@@ -83,6 +86,7 @@ impl Target {
     }
 
     fn put_piece(&mut self, at: u64, piece: &[u8]) -> Result<(), Failure> {
+        assert!(at >= HEAD_BYTES as u64, "T1: byte {at} is written before the copy is whole");
         let zero = piece.iter().all(|b| *b == 0);
         if zero && self.file.is_hole(at, piece.len() as u64) {
             return Ok(());
@@ -106,6 +110,7 @@ impl Target {
         if len == 0 || self.file.is_hole(at, len) {
             return Ok(());
         }
+        assert!(at >= HEAD_BYTES as u64, "T1: byte {at} is freed before the copy is whole");
         if !self.file.is_device() && self.file.punch(at, len).is_ok() {
             return Ok(());
         }
