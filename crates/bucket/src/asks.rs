@@ -124,6 +124,8 @@ pub async fn ask_writer(
     options: &OpenOptions,
     wish: Wish,
 ) -> Result<Option<()>, String> {
+    let (Wish::Create(name) | Wish::Delete(name)) = &wish;
+    lfs::check_name(name)?; // it is a line of what is asked
     let read_only = OpenOptions { read_only: true, near: None, ..options.clone() };
     let store = Store::open(env.clone(), bucket, read_only).await?;
     let (bucket, epoch) = (&store.inner.bucket, store.opened().epoch);
