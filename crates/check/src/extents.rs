@@ -80,6 +80,11 @@ pub(crate) fn read(
         reader.node(root, h, (0, BLOCKS_MAX))?;
         let mut tree = Tree { met: reader.seen, ..reader.tree };
         set_apart(&mut tree);
+        let all = &tree.extents;
+        let apart = all.windows(2).all(|w| w[0].end() <= u64::from(w[1].first));
+        assert!(apart, "K9: extents of inode {ino} are not apart");
+        let other = all.iter().find(|m| m.len == 0 || !frame.may_hold_all(m.start, m.len));
+        assert!(other.is_none(), "K9: {other:?} of inode {ino}");
         Ok(tree)
     };
     let tree = match head(root, None) {

@@ -305,8 +305,8 @@ fn names_of_a_broken_list_stay_where_it_is_said_to_be_an_index() {
     assert_eq!(names(&broken), before, "{:#?}", report.findings);
 }
 
-/// An extent that lies where it cannot be, and is longer than the volume, does not claim all that is
-/// free: the blocks of others in it would find no room to be copied to.
+/// An extent that lies where it cannot be, and is longer than the volume, does not claim all that
+/// is free: the blocks of others in it would find no room to be copied to.
 #[test]
 fn an_extent_of_a_wrong_place_and_length_leaves_room_for_a_repair() {
     let s = Scratch::new("long-extent");
