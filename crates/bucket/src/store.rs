@@ -126,8 +126,8 @@ pub(crate) struct Inner {
     pub(crate) near: Option<Near>,
     /// Objects that are to be deleted, and when.
     pub(crate) overdue: RefCell<VecDeque<(Nanos, Vec<Serial>)>>,
-    /// Numbers of what others have asked for, and was done.
-    pub(crate) asked: RefCell<VecDeque<String>>,
+    /// Numbers of what others have asked for and was done, each with the answer once there is one.
+    pub(crate) asked: RefCell<VecDeque<(String, Option<String>)>>,
     /// Of a clone: the snapshot that it began as.
     pub(crate) origin: Option<SnapshotDisk>,
 }
