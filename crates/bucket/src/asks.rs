@@ -87,17 +87,22 @@ impl Store {
     pub async fn asked(&self) -> Option<Asked> {
         let raw = self.inner.bucket.get(ASK, None).await.ok()?;
         let asked = Asked::decode(&raw).filter(|a| a.epoch == self.opened().epoch); // Q1
-        let done = asked.as_ref().is_some_and(|a| self.inner.asked.borrow().contains(&a.number));
-        if asked.is_none() || done {
+        let Some(asked) = asked else {
             let _ = self.inner.bucket.delete(ASK).await; // or it is found again
             return None;
+        };
+        let known = {
+            let all = self.inner.asked.borrow();
+            all.iter().find(|a| a.0 == asked.number).map(|a| a.1.clone())
+        };
+        if let Some(answer) = known {
+            self.tell(&asked, &answer?).await; // it is being done, if there is none
+            return None;
         }
-        let asked = asked?;
-        let mut numbers = self.inner.asked.borrow_mut();
-        assert!(!numbers.contains(&asked.number), "Q2: it was done");
-        numbers.push_back(asked.number.clone());
-        if numbers.len() > REMEMBERED {
-            numbers.pop_front();
+        let mut all = self.inner.asked.borrow_mut();
+        all.push_back((asked.number.clone(), None));
+        if all.len() > REMEMBERED {
+            all.pop_front();
         }
         Some(asked)
     }
@@ -105,14 +110,25 @@ impl Store {
     /// It was done, or why not.
     pub async fn answer(&self, asked: &Asked, done: Result<(), String>) {
         let text = done.map_or_else(|why| why, |()| DONE.to_owned());
-        let (name, bytes) = (asked.answer(), text.into_bytes());
+        {
+            let mut all = self.inner.asked.borrow_mut();
+            let known = all.iter_mut().find(|a| a.0 == asked.number);
+            let before = known.and_then(|a| a.1.replace(text.clone()));
+            assert!(before.is_none(), "Q2: what was asked as {} was done before", asked.number);
+        }
+        self.tell(asked, &text).await;
+    }
+
+    /// Puts the answer, and takes away what was asked if that could be done (Q3): else it is found
+    /// again, and told again.
+    async fn tell(&self, asked: &Asked, answer: &str) {
+        let name = asked.answer();
         for _ in 0..3 {
-            match self.inner.bucket.put(&name, bytes.clone().into()).await {
-                Ok(()) => break,
+            match self.inner.bucket.put(&name, answer.as_bytes().into()).await {
+                Ok(()) => return drop(self.inner.bucket.delete(ASK).await),
                 Err(e) => tracing::warn!("{e}"),
             }
         }
-        let _ = self.inner.bucket.delete(ASK).await; // Q3
     }
 }
 
@@ -124,6 +140,8 @@ pub async fn ask_writer(
     options: &OpenOptions,
     wish: Wish,
 ) -> Result<Option<()>, String> {
+    let (Wish::Create(name) | Wish::Delete(name)) = &wish;
+    lfs::check_name(name)?; // it is a line of what is asked
     let read_only = OpenOptions { read_only: true, near: None, ..options.clone() };
     let store = Store::open(env.clone(), bucket, read_only).await?;
     let (bucket, epoch) = (&store.inner.bucket, store.opened().epoch);

@@ -7,6 +7,10 @@
 //!             object cut short.
 //! Terms       *Part*: 32 KiB of an object, the last one less. *Associated data*: the name, the
 //!             part's index (4), how many there are (4): authenticated, and not stored.
+//! Invariants  A1 a part is one of its object's, and longer at rest by a few bytes at most: what
+//!             reads it refuses longer ones.
+//!             A2 what is sealed opens again as it was, and an object's parts are found where they
+//!             lie.
 //!
 //! ```text
 //!  a part at rest:   how it is stored (1): 0 as it is, 1 by zstd | its bytes | tag
@@ -173,7 +177,8 @@ impl Sealer {
         worth: &mut Worth,
         all: &mut Vec<u8>,
     ) -> usize {
-        assert!(part.len() <= PART_BYTES && at.index < at.parts, "a part is one of its object's");
+        let (len, At { index, parts, .. }) = (part.len(), at);
+        assert!(len <= PART_BYTES && index < parts, "A1: part {index} of {parts} has {len} bytes");
         let packed = self.pack(part, worth);
         let (how, bytes) = packed.as_ref().map_or((0, part), |packed| (1, &packed[..]));
         let (aad, begin) = (at.associated(), all.len());
@@ -190,7 +195,15 @@ impl Sealer {
                 all.extend_from_slice(&sum.to_le_bytes());
             }
         }
-        all.len() - begin
+        let sealed = all.len() - begin;
+        assert!(sealed <= len + SEALED_MORE, "A1: {len} bytes are {sealed} at rest");
+        // It takes as long as sealing.
+        debug_assert!(
+            self.open(at, &all[begin..]).as_deref() == Ok(part),
+            "A2: part {index} of {} does not open as it was",
+            at.name
+        );
+        sealed
     }
 
     /// A part as it lies at rest.

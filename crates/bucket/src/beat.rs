@@ -131,8 +131,10 @@ impl Inner {
         let (epoch, serials) = {
             let s = self.state.borrow();
             let unsent = s.ready.front().copied().unwrap_or(s.next);
-            let serials = (s.acknowledged.next().0..=unsent.0).map(Serial);
-            (s.epoch, serials.collect::<Vec<_>>())
+            let (first, window) = (s.acknowledged.next(), self.shape.window);
+            let inside = first <= unsent && unsent <= first.plus(window);
+            assert!(inside, "I3: from {first} on all is sent up to {unsent}, and {window} may be");
+            (s.epoch, (first.0..=unsent.0).map(Serial).collect::<Vec<_>>())
         };
         let heads = heads_of(&self.bucket, &self.shape, &serials).await;
         for (serial, found) in serials.into_iter().zip(heads) {

@@ -272,6 +272,8 @@ impl Chain {
     ) -> Result<(), Trouble> {
         let one =
             |s: &Serial| -> env::Local<'_, _> { Box::pin(beginning_of(bucket, shape, (*s, want))) };
+        let first = self.next;
+        assert_eq!(serials.first(), Some(&first), "I2: the log is followed from elsewhere");
         let read = all(serials.iter().map(one).collect()).await;
         for (read, serial) in read.into_iter().zip(serials) {
             if *serial == self.next {
@@ -283,6 +285,7 @@ impl Chain {
                 self.follow(found, shape.window, plant == Some("void-accepted"))?;
             }
         }
+        assert!(first < self.next, "I2: {first} is there, and the log does not go on with it");
         Ok(())
     }
 

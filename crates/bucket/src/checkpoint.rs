@@ -16,7 +16,7 @@ use crate::store::Inner;
 use crate::volume::Shape;
 use env::DiskError;
 use lfs::codec::{Reader, Writer};
-use lfs::{Extent, Place, Snapshots, Virt};
+use lfs::{Extent, Extents, Place, Snapshots, Virt};
 use std::rc::Rc;
 
 /// Bytes of objects from which on the next checkpoint is due. It goes alone (I6), so that a line of
@@ -37,13 +37,17 @@ impl Table {
         for serial in &self.fences {
             w.u64(serial.0);
         }
-        let told = || self.extents.iter().filter(|e| e.place.is_some() || self.is_hole(e));
-        w.u64(told().count() as u64);
-        for e in told() {
+        w.u64(self.told().count() as u64);
+        for e in self.told() {
             w.u64(e.v.0).u32(e.n).u64(e.place.map_or(0, |p| p.0));
         }
         self.snapshots.encode(&mut w);
         w.0
+    }
+
+    /// The extents that a checkpoint has: what is free need not be said, but for holes.
+    fn told(&self) -> impl Iterator<Item = Extent> {
+        self.extents.iter().filter(|e| e.place.is_some() || self.is_hole(e))
     }
 
     /// The reverse, of a table of nothing, from the checkpoint of this serial. Errors: what of it
@@ -150,9 +154,13 @@ impl State {
         let planted = self.table.plant.is_some();
         planted
             || Table::decode(nothing, body).is_ok_and(|t| {
+                // What lies side by side may have come as two.
+                let mut told = Extents::default();
+                self.table.told().for_each(|e| told.set(e));
                 t.objects == self.table.objects
                     && t.fences == self.table.fences
                     && t.snapshots == self.table.snapshots
+                    && t.extents.iter().eq(told.iter())
             })
     }
 }
@@ -179,10 +187,10 @@ impl Inner {
     pub(crate) async fn checkpoint(self: &Rc<Self>) -> Result<(), DiskError> {
         let _alone = self.checkpointing.lock().await;
         self.check_failed()?;
-        let (serial, dead) = {
+        let (put, (serial, dead)) = {
             let mut s = self.state.borrow_mut();
             s.seal(&self.shape, self.env.random());
-            s.seal_checkpoint(&self.shape, self.env.random())
+            (s.put, s.seal_checkpoint(&self.shape, self.env.random()))
         };
         if self.plant == Some("delete-before-checkpoint") {
             self.delete(&dead).await;
@@ -192,6 +200,8 @@ impl Inner {
             self.check_failed()?;
             self.changed.wait().await;
         }
+        let durable = self.state.borrow().durable_put;
+        assert!(put <= durable, "I12: checkpoint {serial} is there, and group {put} is not");
         self.delete_later(dead).await;
         if self.plant == Some("fence-deleted") {
             let fences: Vec<Serial> = self.state.borrow().table.fences.iter().copied().collect();
@@ -204,14 +214,7 @@ impl Inner {
     /// Deletes objects that an acknowledged checkpoint does not need, when nobody who follows the
     /// log within the usual bound needs them any more.
     async fn delete_later(self: &Rc<Self>, serials: Vec<Serial>) {
-        {
-            let s = self.state.borrow();
-            let needed = |n: &&Serial| {
-                **n >= s.checkpoint || s.table.objects.contains_key(n) || s.table.fences.contains(n)
-            };
-            let needed = serials.iter().find(needed);
-            assert!(needed.is_none(), "I7: object {needed:?} is needed, and is to be deleted");
-        }
+        self.check_dead(&serials);
         let keep = self.options.pace.keep;
         if keep.0 == 0 {
             return self.delete(&serials).await;
@@ -225,6 +228,16 @@ impl Inner {
         });
     }
 
+    /// These are to be deleted: nobody needs one of them, and a checkpoint lies behind them (I7).
+    pub(crate) fn check_dead(&self, serials: &[Serial]) {
+        let s = self.state.borrow();
+        let needed = |n: &&Serial| {
+            **n >= s.checkpoint || s.table.objects.contains_key(n) || s.table.fences.contains(n)
+        };
+        let needed = serials.iter().find(needed);
+        assert!(needed.is_none(), "I7: object {needed:?} is needed, and is to be deleted");
+    }
+
     /// Deletes what is due, or `all` that is to be deleted.
     pub(crate) async fn delete_overdue(&self, all: bool) {
         loop {
@@ -235,6 +248,7 @@ impl Inner {
                 if is_due { overdue.pop_front() } else { None }
             };
             let Some((_, serials)) = first else { return };
+            self.check_dead(&serials);
             self.delete(&serials).await;
         }
     }

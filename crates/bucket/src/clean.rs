@@ -202,12 +202,7 @@ impl Inner {
             };
             let garbage: Vec<Serial> =
                 there.range(..checkpoint).filter(|n| !kept.contains(n)).copied().collect();
-            {
-                let s = store.state.borrow();
-                let needed = |n: &&Serial| s.table.objects.contains_key(n) || s.checkpoint <= **n;
-                let needed = garbage.iter().find(needed);
-                assert!(needed.is_none(), "I7: garbage is needed: {needed:?}");
-            }
+            store.check_dead(&garbage);
             store.delete(&garbage).await;
         });
     }

@@ -73,6 +73,9 @@ impl Inner {
     /// A group is among what has gathered; its number.
     async fn take(&self, group: &Group) -> Result<u64, DiskError> {
         self.check_failed()?;
+        let blocks = self.shape.blocks;
+        let end = group.changes.iter().map(ends_at).max().unwrap_or(0);
+        assert!(end <= blocks, "I4: a group goes up to block {end} of a volume of {blocks}");
         let bases = self.bases(group).await?;
         let number = {
             let mut s = self.state.borrow_mut();
@@ -122,6 +125,15 @@ impl Inner {
             }
         }
         Ok(bases)
+    }
+}
+
+/// The block behind the last that it changes.
+fn ends_at(change: &Change) -> u64 {
+    match change {
+        Change::Whole(v, _) | Change::Bytes { v, .. } => v.0 + 1,
+        Change::Free(v, n) => v.0.saturating_add(*n),
+        Change::Note(_) => 0,
     }
 }
 

@@ -34,6 +34,9 @@
 //!             I11 nothing is answered but what was right half of the time ago at most after which
 //!             a silent writer is taken over: who has not looked for longer, because it stood
 //!             still or cannot reach the bucket, looks first.
+//!             I12 what is sealed and not acknowledged is to be sent, under way, or there behind
+//!             a gap; and groups become durable in the order in which they were put.
+//!             I13 what is encoded is read again as it was: no field is too large for its place.
 //!
 //! In the bucket, below the volume's prefix, little-endian:
 //!

@@ -20,6 +20,8 @@
 //!             with that mark's object: nobody else has written since (near_open.rs).
 //!             N6 a near log with groups that the chain has left out is kept, and the volume is not
 //!             opened with it: they are lost to the volume, and said to be (near_open.rs).
+//!             N7 an entry is no longer than the room that was waited for, and groups lie in the
+//!             log in the order of their numbers.
 //!
 //! On disk     near_record.rs, in the entries of the client whose id is the volume's name.
 //! States      group: put -append-> in the near log -flush-> durable here -an object with it is
@@ -122,10 +124,20 @@ impl Near {
     /// A group is in it, not durably yet. Errors: the log's.
     async fn append(&self, number: u64, group: &Group) -> Result<(), DiskError> {
         let bytes = Record::group(number, group).encode(self.epoch, self.sealer.as_ref());
+        let (len, room) = (bytes.len() as u64, room_of(group));
+        assert!(
+            len <= room,
+            "N7: group {number} is {len} bytes, and there was to be room for {room}"
+        );
         let lsn = self.put(&bytes).await?;
         let mut book = self.book.borrow_mut();
         assert!(number > book.last, "N1: groups are in it in their order, and {number} is not");
         book.last = number;
+        let before = book.groups.values().next_back().map(|g| g.0);
+        assert!(
+            before < Some(lsn),
+            "N7: group {number} lies at {lsn}, and one before it at {before:?}"
+        );
         book.groups.insert(number, (lsn, self.env.now()));
         Ok(())
     }
@@ -167,14 +179,16 @@ impl Near {
     fn uploaded(&self, put: u64, serial: Serial) {
         let mut book = self.book.borrow_mut();
         book.groups = book.groups.split_off(&(put + 1));
-        let Some((newest, at)) = book.marks.range(..=(serial, u32::MAX)).next_back() else {
+        let Some((newest, _)) = book.marks.range(..=(serial, u32::MAX)).next_back() else {
             return;
         };
-        let (newest, at) = (*newest, at.0);
+        let newest = *newest;
         book.marks = book.marks.split_off(&newest);
-        let first = book.groups.values().next().map_or(at, |g| g.0);
         assert!(book.marks.contains_key(&newest), "N3: the mark of the last object stays");
-        self.client.trim(at.min(first));
+        // Objects are announced side by side: the mark of a later one may lie before.
+        let marks = book.marks.values().map(|m| m.0);
+        let first = book.groups.values().next().map(|g| g.0);
+        marks.chain(first).min().into_iter().for_each(|below| self.client.trim(below));
     }
 
     /// A request that began then has shown that this machine is still the writer.
@@ -320,5 +334,33 @@ impl Inner {
             "; up to {n} groups of changes that were told to be durable are lost to the volume: \
              they are in the near log {name} alone, which is kept"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use crate::near_open::NEAR_BYTES_MIN;
+    use crate::volume::Shape;
+
+    /// N3: an object that is under way may be the last that the bucket is seen to have.
+    #[test]
+    fn the_mark_of_an_object_under_way_stays_wherever_it_lies() {
+        let mut world = sim::World::new(sim::Image::new(NEAR_BYTES_MIN));
+        sim::block_on(&mut world, |env, disk| async move {
+            let (uuid, blocks) = ([7; 16], 64);
+            let shape =
+                Shape { uuid, blocks, window: 32, compressed: false, clone: false, check: None };
+            let options = NearOptions { disk, name: "near".into(), within: Nanos::from_secs(1) };
+            let near = Near::open((&env, &shape), &AtRest::default(), &options, None).await;
+            let near = near.unwrap();
+            for serial in [5, 4] {
+                near.mark((Serial(serial), 1), 0).await.unwrap();
+            }
+            let later = near.book.borrow().marks[&(Serial(5), 1)].0;
+            near.uploaded(0, Serial(4));
+            assert!(near.client.needs().unwrap() <= later, "it is trimmed");
+        });
     }
 }

@@ -2,6 +2,10 @@
 //! was made for. A note is in the object that its group is in, so it is found exactly where the
 //! change is. A checkpoint repeats those that came lately, for what lies before it is not read.
 //! What they mean, and how long they are believed, is their readers' business.
+//!
+//! Invariants  W1 each note goes with one object: the next that is sealed behind it.
+//!             W2 no more are known than a checkpoint has room for, and what is in no object yet
+//!             is the newest of them.
 
 use crate::object::{Head, Kind};
 use std::collections::VecDeque;
@@ -23,7 +27,8 @@ impl Notes {
     pub(crate) fn put(&mut self, note: u128) {
         self.add(note);
         self.open = (self.open + 1).min(self.lately.len());
-        assert!(self.lately.len() <= LATELY, "more notes are kept than a checkpoint has room for");
+        let (known, open) = (self.lately.len(), self.open);
+        assert!(known <= LATELY && open <= known, "W2: {known} notes are known, {open} are open");
     }
 
     fn add(&mut self, note: u128) {
@@ -46,6 +51,8 @@ impl Notes {
 
     /// The log goes on with this object.
     pub(crate) fn found(&mut self, head: &Head) {
+        let open = self.open;
+        assert_eq!(open, 0, "W1: of who follows the log {open} notes are in no object");
         if head.kind == Kind::Checkpoint {
             self.lately.clear();
         }

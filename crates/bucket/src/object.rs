@@ -195,7 +195,7 @@ impl Head {
         w.u64(self.checkpoint.0).u64(self.nonce);
         w.u32(self.written.len() as u32).u32(self.freed.len() as u32);
         w.u32(self.writer.len() as u32).u32(self.body_sum);
-        assert_eq!(w.0.len(), FIXED_BYTES);
+        assert_eq!(w.0.len(), FIXED_BYTES, "I13: the lists of a head begin elsewhere");
         for v in &self.written {
             w.u64(*v);
         }
@@ -205,6 +205,10 @@ impl Head {
         w.bytes(self.writer.as_bytes()).bytes(&said.0);
         let sum = crc32c::crc32c_append(crc32c::crc32c(uuid), &w.0[12..]);
         w.0[8..12].copy_from_slice(&sum.to_le_bytes());
+        let again = Head::decode(uuid, &w.0);
+        let is_same = matches!(&again, Decoded::Head(h, s, n)
+            if **h == *self && *s == sum && *n == w.0.len());
+        assert!(is_same, "I13: the head of {} is read as another one", self.serial);
         (w.0, sum)
     }
 

@@ -188,6 +188,8 @@ impl Inner {
             }
             let (serial, index) = parts(place);
             let Some(info) = s.table.objects.get(&serial).copied() else { continue };
+            let blocks = u64::from(info.blocks);
+            assert!(index < blocks, "S2: block {v} is the {index}th of {blocks} in {serial}");
             if wanted.runs.iter().any(|r| r.holds(serial, index)) {
                 continue;
             }
@@ -197,7 +199,7 @@ impl Inner {
             }
             let behind = index > 0 && s.cache.has(crate::state::place(serial, index - 1));
             let ahead = if behind { MANY } else { FEW };
-            let ahead = ahead.min(u64::from(info.blocks) - index);
+            let ahead = ahead.min(blocks - index);
             let n = if shared { s.fetching.free(serial, index, ahead) } else { ahead };
             match wanted.runs.last_mut().filter(|r| r.serial == serial && r.end() == index) {
                 Some(last) => last.n += n,

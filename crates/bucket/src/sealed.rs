@@ -64,7 +64,7 @@ impl Sealed {
 
     fn seal(&self, name: &str, bytes: &[u8]) -> Arc<[u8]> {
         let parts = bytes.len().div_ceil(PART_BYTES);
-        assert!(parts <= PARTS_MAX, "an object of {} bytes is too long", bytes.len());
+        assert!(parts <= PARTS_MAX, "A1: an object of {} bytes is too long", bytes.len());
         let at = |index: usize| At { name, index: index as u32, parts: parts as u32 };
         let mut worth = Worth::default();
         let mut all = Vec::with_capacity(HEAD_BYTES + parts * (4 + SEALED_MORE) + bytes.len());
@@ -77,7 +77,7 @@ impl Sealed {
         }
         let ends = begins(&all);
         let found = matches!(&ends, Ok(Begins::Ends(e)) if e.last() == Some(&(all.len() as u64)));
-        assert!(found, "the parts of {name} are not found again where they lie");
+        assert!(found, "A2: the parts of {name} are not found again where they lie");
         all.into()
     }
 
@@ -89,7 +89,8 @@ impl Sealed {
         (first, last): (usize, usize),
         bytes: &[u8],
     ) -> Result<Vec<u8>, Why> {
-        assert!(first <= last && last < ends.len(), "parts {first} to {last} are not all there");
+        let parts = ends.len() - 1;
+        assert!(first <= last && last <= parts, "A1: parts {first} to {last} of {parts}");
         let (mut all, begin) = (Vec::with_capacity(bytes.len()), ends[first]);
         for n in first..last {
             let range = (ends[n] - begin) as usize..(ends[n + 1] - begin) as usize;

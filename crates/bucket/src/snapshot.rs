@@ -92,24 +92,30 @@ impl Table {
         let has: Vec<Extent> = self.extents.range(own, own + u64::from(e.n)).collect();
         // In the numbers of what is handed over.
         let ends = |h: &Extent| (e.v.0 + (h.v.0 - own), e.v.0 + (h.end() - own));
-        let mut at = e.v.0;
+        let (mut at, mut left) = (e.v.0, u64::from(e.n));
         for (from, to) in has.iter().map(ends).chain([(e.end(), e.end())]) {
             if at < from {
                 let new = e.cut(at, from);
+                left -= u64::from(new.n);
                 self.extents.set(Extent { v: Virt(own + (at - e.v.0)), ..new });
             }
             if from < to {
-                self.died(&e.cut(from, to));
+                let old = e.cut(from, to);
+                left -= u64::from(old.n);
+                self.died(&old);
             }
             at = to;
         }
+        assert_eq!(left, 0, "S2: of {e:?} so many blocks have no owner, and have not died");
     }
 
     /// A record says so (S3, S5).
     pub(crate) fn record(&mut self, record: &Record) {
         match record {
             Record::Made(snapshot) => {
-                self.snapshots.last = self.snapshots.last.max(snapshot.id);
+                let (id, last) = (snapshot.id, self.snapshots.last);
+                assert!(last < id, "S5: snapshot {id} is made behind snapshot {last}");
+                self.snapshots.last = id;
                 self.snapshots.all.push(snapshot.clone());
             }
             Record::Ended(id) => self.end(*id),

@@ -97,20 +97,49 @@ impl Table {
         self.extents.get(Virt(v)).and_then(|e| e.at(Virt(v)))
     }
 
+    /// The newest object that it knows.
+    pub(crate) fn last_serial(&self) -> Serial {
+        let newest = [self.objects.keys().next_back(), self.fences.last()];
+        newest.into_iter().flatten().max().copied().unwrap_or_default()
+    }
+
     /// The block as an extent of its own.
     pub(crate) fn block(&self, v: u64) -> Extent {
         Extent { v: Virt(v), n: 1, place: self.place(v) }
     }
 
+    /// The ranges that these blocks are freed by, both lists in order. What holds nothing anyhow,
+    /// and is not being `written`, may lie in them: a head has no room for each of very many
+    /// pieces.
+    fn ranges_of(&self, freed: &[u64], written: &[(u64, Block)]) -> Vec<(u64, u64)> {
+        let is_nothing = |from: u64, to: u64| {
+            let next = written.partition_point(|(v, _)| *v < from);
+            from == to
+                || written.get(next).is_none_or(|(v, _)| *v >= to)
+                    && self.extents.range(from, to).all(|e| e.place.is_none())
+        };
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for v in freed {
+            match ranges.last_mut().filter(|(first, n)| is_nothing(first + *n, *v)) {
+                Some((first, n)) => *n = v + 1 - *first,
+                None => ranges.push((*v, 1)),
+            }
+        }
+        ranges
+    }
+
     /// An object of the log says so.
     pub(crate) fn apply(&mut self, head: &Head, head_bytes: usize) {
+        let serial = head.serial;
+        let last = self.last_serial();
+        assert!(last < serial, "I1: object {serial} comes behind {last} in the table");
         if head.kind == Kind::Fence {
-            self.fences.insert(head.serial);
+            self.fences.insert(serial);
             return;
         }
         let blocks = head.written.len() as u32;
         let info = Info { head_bytes: head_bytes as u32, blocks, live: blocks };
-        self.objects.insert(head.serial, info);
+        self.objects.insert(serial, info);
         let moved = head.said.as_ref().map_or(0, |s| s.moved);
         for (index, v) in (0..).zip(&head.written) {
             match index < u64::from(blocks - moved) {
@@ -261,7 +290,8 @@ impl State {
 
     /// The same, with these records behind it.
     pub(crate) fn seal_with(&mut self, shape: &Shape, nonce: u64, records: Vec<Record>) -> bool {
-        let put = self.put;
+        let (put, sealed) = (self.put, self.sealed_put);
+        assert!(sealed <= put, "I12: group {put} is sealed behind group {sealed}");
         self.sealed_put = put;
         if self.open.is_empty() && records.is_empty() {
             match self.flights.last_entry() {
@@ -279,14 +309,9 @@ impl State {
         head.said = is_said.then_some(said).filter(|s| *s != Said::default());
         let lies = |(v, _): &(u64, Block)| self.table.place(*v).is_some();
         assert!(moved.iter().all(lies), "S4: what has moved lay somewhere, and its place dies");
+        head.freed = self.table.ranges_of(&freed, &written);
         let blocks: Vec<Block>;
         (head.written, blocks) = written.into_iter().chain(moved).unzip();
-        for v in freed {
-            match head.freed.last_mut().filter(|(first, n)| first + *n == v) {
-                Some((_, n)) => *n += 1,
-                None => head.freed.push((v, 1)),
-            }
-        }
         self.stats.blocks += blocks.len() as u64;
         let (mut bytes, sum) = head.encode(&shape.uuid);
         let head_bytes = bytes.len();
@@ -344,6 +369,8 @@ impl State {
         (self.last, self.next) = ((head.serial, sum), self.next.next());
         let (kind, put) = (head.kind, self.sealed_put);
         let bytes = bytes.into();
+        let before = self.flights.last_key_value().map_or(self.durable_put, |(_, f)| f.put);
+        assert!(before <= put, "I12: group {put} would be durable behind group {before}");
         let flight = Flight { kind, bytes, head_bytes, sum, blocks, put, ended: false };
         self.flights.insert(head.serial, flight);
         self.ready.push_back(head.serial);
@@ -357,6 +384,7 @@ impl State {
         if let Some(flight) = self.flights.get_mut(&serial) {
             let alone = flight.kind != Kind::Checkpoint || serial == self.acknowledged.next();
             assert!(alone, "I6: a checkpoint is there, and something before it is not");
+            assert!(!flight.ended, "I9: object {serial} has been put twice");
             flight.ended = true;
         }
         while let Some(first) = self.flights.first_entry() {
@@ -372,6 +400,22 @@ impl State {
         }
         if gap && let Some(put) = self.flights.get(&serial).map(|f| f.put) {
             self.durable_put = self.durable_put.max(put); // a planted bug
+        }
+    }
+
+    /// A PUT has ended, whatever came of it.
+    pub(crate) fn put_ended(&mut self) {
+        assert!(self.under_way > 0, "I12: a PUT has ended that was not under way");
+        self.under_way -= 1;
+        if self.failed.is_none() {
+            let there = self.flights.values().filter(|f| f.ended).count();
+            let (all, ready, sent) = (self.flights.len(), self.ready.len(), self.under_way);
+            assert_eq!(
+                all,
+                ready + sent + there,
+                "I12: of so many objects {ready} are to be sent, {sent} are under way, and \
+                 {there} are there"
+            );
         }
     }
 

@@ -126,8 +126,8 @@ pub(crate) struct Inner {
     pub(crate) near: Option<Near>,
     /// Objects that are to be deleted, and when.
     pub(crate) overdue: RefCell<VecDeque<(Nanos, Vec<Serial>)>>,
-    /// Numbers of what others have asked for, and was done.
-    pub(crate) asked: RefCell<VecDeque<String>>,
+    /// Numbers of what others have asked for and was done, each with the answer once there is one.
+    pub(crate) asked: RefCell<VecDeque<(String, Option<String>)>>,
     /// Of a clone: the snapshot that it began as.
     pub(crate) origin: Option<SnapshotDisk>,
 }
@@ -213,6 +213,14 @@ impl Store {
         (shape, options): (Shape, OpenOptions),
         (chain, cache, near): (Chain, Cache, Option<Near>),
     ) -> Store {
+        let Chain { last, next, epoch, checkpoint, table, .. } = &chain;
+        let (end, last) = (table.last_serial(), last.0);
+        assert!(end <= last && last < *next, "I4: behind {last} comes {next}, and there is {end}");
+        let behind = epoch.0 <= last && *checkpoint <= last;
+        assert!(
+            behind,
+            "I5: epoch {epoch} and checkpoint {checkpoint}, and the log ends at {last}"
+        );
         // Groups keep the numbers that they have in a near log.
         let put = near.as_ref().map_or(0, |n| n.first_number() - 1);
         let state = State {
@@ -336,6 +344,21 @@ impl Store {
         // Not before: who finds neither its mark nor that it has ended would miss something.
         inner.end_near().await?;
         Ok(())
+    }
+
+    /// It is not used any more, and was not closed. Who comes next is told that this writer has
+    /// ended, and need not wait until it is silent, unless its near log has what the bucket has
+    /// not.
+    pub async fn give_up(&self) {
+        let inner = &self.inner;
+        let writes = {
+            let mut s = inner.state.borrow_mut();
+            s.closing = true;
+            s.epoch > Epoch::FIRST && !inner.options.read_only && s.failed.is_none()
+        };
+        if writes && inner.near.as_ref().is_none_or(|n| n.waiting() == 0) {
+            inner.beat_last().await;
+        }
     }
 
     /// The ranges of virtual blocks that have contents: first, and how many.

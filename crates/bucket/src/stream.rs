@@ -4,6 +4,10 @@
 //!
 //! Requests of one reader overtake each other, because the kernel reads ahead too, and between them
 //! come others, for the maps of the same file: a stream is what comes near its end, in any order.
+//!
+//! Invariants  R1 each request that has begun ends once.
+//!             R2 what is asked for ahead lies in the volume, behind what the stream has asked for
+//!             before: no block twice.
 
 use crate::object::Serial;
 
@@ -48,12 +52,13 @@ pub(crate) struct Fetching(Vec<Run>);
 
 impl Fetching {
     pub(crate) fn begin(&mut self, run: Run) {
-        assert!(run.n > 0, "a request for no block of object {}", run.serial);
+        assert!(run.n > 0, "R1: a request for no block of object {}", run.serial);
         self.0.push(run);
     }
     pub(crate) fn end(&mut self, run: Run) {
-        let at = self.0.iter().position(|r| *r == run).expect("it has begun");
-        self.0.swap_remove(at);
+        let at = self.0.iter().position(|r| *r == run);
+        assert!(at.is_some(), "R1: {run:?} ends, and has not begun");
+        at.map(|at| self.0.swap_remove(at));
     }
     /// Is the block on its way?
     pub(crate) fn holds(&self, serial: Serial, index: u64) -> bool {
@@ -119,7 +124,7 @@ impl Streams {
     /// A request ahead has ended. Returns the next one to be made in its place, of the stream that
     /// was read last.
     pub(crate) fn ended(&mut self, blocks: u64) -> Option<(u64, u64)> {
-        assert!(self.under_way > 0, "a request ahead has ended twice");
+        assert!(self.under_way > 0, "R1: a request ahead has ended twice");
         self.under_way -= 1;
         let mut by_time: Vec<usize> = (0..STREAMS).collect();
         by_time.sort_by_key(|i| std::cmp::Reverse(self.all[*i].at));
@@ -136,6 +141,9 @@ impl Streams {
         }
         let n = spread(self.under_way).min(blocks - s.ahead);
         s.ahead += n;
+        let (ahead, end) = (s.ahead, s.end);
+        let inside = n > 0 && ahead <= blocks && ahead < end + AHEAD + MANY;
+        assert!(inside, "R2: {n} blocks up to {ahead} for who reads at {end} of {blocks}");
         self.under_way += 1;
         Some((s.ahead - n, n))
     }

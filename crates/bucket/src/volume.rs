@@ -88,6 +88,8 @@ impl Shape {
         }
         let mut all = Writer::default();
         all.bytes(&MAGIC).u32(crc32c::crc32c(&body.0)).bytes(&body.0);
+        let again = Shape::decode(&all.0);
+        assert_eq!(again.as_ref(), Ok(self), "I13: a volume of another shape than is read again");
         all.0
     }
 

@@ -88,7 +88,7 @@ impl Inner {
                     && let Err(e) = near.mark(object, put).await
                 {
                     store.fail(e); // N2: nobody may see what the near log does not know
-                    store.state.borrow_mut().under_way -= 1;
+                    store.state.borrow_mut().put_ended();
                     return;
                 }
                 store.send(serial, (bytes, head_bytes)).await;
@@ -126,7 +126,7 @@ impl Inner {
             }
             Err(e) => self.fail(e.into()),
         }
-        self.state.borrow_mut().under_way -= 1;
+        self.state.borrow_mut().put_ended();
         self.trim_near();
         self.send_ready();
         self.wake();
@@ -185,6 +185,8 @@ impl Inner {
             self.check_failed()?;
             {
                 let mut s = self.state.borrow_mut();
+                let last = s.put;
+                assert!(put <= last, "I12: group {put} is waited for, and {last} is the last");
                 if s.durable_put >= put {
                     return Ok(());
                 }

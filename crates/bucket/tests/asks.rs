@@ -5,10 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bucket::{AtRest, FormatOptions, OpenOptions, Pace, Store, TakeOver, Wish};
-use env::{Block, Bucket, Env, Nanos, Rng};
+use env::Rng;
+use env::{Block, Bucket, BucketError, BucketErrorKind, Env, Local, Nanos, ObjectDone, ObjectOp};
 use lfs::{Change, Group, Virt};
 use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -171,4 +172,50 @@ fn what_was_told_to_be_done_is_done_once() {
         told += seen.unwrap_or_else(|why| panic!("seed {seed}, {cuts:?}: {why}")).told.len();
     }
     assert!(told > 300, "most are told: {told}");
+}
+
+/// A bucket to which so many answers cannot be put.
+struct Mute(Rc<dyn Bucket>, Cell<u32>);
+
+impl Bucket for Mute {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        let is_answer = matches!(&op, ObjectOp::Put(name, _) if name.starts_with("answers/"));
+        if is_answer && self.1.get() > 0 {
+            self.1.set(self.1.get() - 1);
+            let (kind, during) = (BucketErrorKind::Unknown, op.verb());
+            let error = BucketError { kind, during, name: op.name().into(), detail: String::new() };
+            return Box::pin(async { Err(error) });
+        }
+        self.0.ask(op)
+    }
+}
+
+/// Q3: what was done and could not be told is told later, and not done again.
+#[test]
+fn an_answer_that_cannot_be_put_is_put_later() {
+    let mut world = World::new(Image::new(4096));
+    let done = block_on(&mut world, move |env, _| async move {
+        let bucket = SimBucket::new(env.clone(), 1, CALM);
+        let way = || -> Rc<dyn Bucket> { Rc::new(Way(bucket.machine(None))) };
+        let (size_bytes, at_rest) = (64 * 4096, AtRest::default());
+        let format = FormatOptions { uuid: [7; 16], size_bytes, force: false, at_rest };
+        bucket::format(env.clone(), way(), &format).await?.finish().await?;
+        let mute: Rc<dyn Bucket> = Rc::new(Mute(way(), Cell::new(5)));
+        let store = Store::open(env.clone(), mute, options(TakeOver::Insist)).await?;
+        let (times, seen) = (Rc::new(Cell::new(0)), env.clone());
+        let made = times.clone();
+        env.spawn("writer", async move {
+            while let Some(every) = store.looks_every() {
+                if let Some(asked) = store.asked().await {
+                    made.set(made.get() + 1);
+                    store.answer(&asked, store.snapshot("once", 7).await).await;
+                }
+                seen.sleep(every).await;
+            }
+        });
+        let wish = Wish::Create("once".into());
+        let told = bucket::ask_writer(&env, way(), &options(TakeOver::Refuse), wish).await;
+        Ok::<_, String>((told, times.get()))
+    });
+    assert_eq!(done, Ok((Ok(Some(())), 1)));
 }

@@ -80,6 +80,11 @@ pub(crate) fn read(
         reader.node(root, h, (0, BLOCKS_MAX))?;
         let mut tree = Tree { met: reader.seen, ..reader.tree };
         set_apart(&mut tree);
+        let all = &tree.extents;
+        let apart = all.windows(2).all(|w| w[0].end() <= u64::from(w[1].first));
+        assert!(apart, "K9: extents of inode {ino} are not apart");
+        let other = all.iter().find(|m| m.len == 0 || !frame.may_hold_all(m.start, m.len));
+        assert!(other.is_none(), "K9: {other:?} of inode {ino}");
         Ok(tree)
     };
     let tree = match head(root, None) {
@@ -113,14 +118,14 @@ impl Reader<'_, '_> {
         for i in 0..h.entries {
             let first = u64::from(first_of(node, i));
             self.tree.crooked |= first < from || first >= high;
-            from = first + 1;
             let next = if i + 1 < h.entries { u64::from(first_of(node, i + 1)) } else { high };
             if h.depth == 0 {
                 let m = self.cut_to(mapped(node, i), next);
-                self.extent(m);
-                continue;
+                self.extent(m, (from..next).contains(&first));
+            } else {
+                self.below(child(node, i), h.depth - 1, (first, next))?;
             }
-            self.below(child(node, i), h.depth - 1, (first, next))?;
+            from = first + 1;
         }
         Ok(())
     }
@@ -172,8 +177,10 @@ impl Reader<'_, '_> {
         Mapped { len: (next - first) as u32, ..m }
     }
 
-    /// Those parts of an extent that may be a file's.
-    fn extent(&mut self, m: Mapped) {
+    /// Those parts of an extent that may be a file's. Of one that is not `placed` between its
+    /// neighbours, and goes where no file's block can be, two numbers are wrong: it is none, and
+    /// might have all that is free.
+    fn extent(&mut self, m: Mapped, placed: bool) {
         if m.len == 0 || m.end() > BLOCKS_MAX {
             self.tree.illegal += 1;
             return;
@@ -181,7 +188,7 @@ impl Reader<'_, '_> {
         let (start, end) = (m.start.0, m.start.0 + u64::from(m.len));
         let (low, high) = (u64::from(self.frame.geo.first_data_block) + 1, self.frame.geo.blocks);
         let (mut at, to) = (start.max(low), end.min(high));
-        let mut held = 0;
+        let (mut held, before) = (0, self.tree.extents.len());
         while at < to {
             let (own, after) = self.frame.own_after(BlockNo(at)).unwrap_or((to, to));
             let part_end = own.min(to);
@@ -193,7 +200,12 @@ impl Reader<'_, '_> {
             }
             at = after.max(part_end);
         }
-        self.tree.illegal += u64::from(held < u64::from(m.len));
+        if held < u64::from(m.len) {
+            self.tree.illegal += 1;
+            if !placed {
+                self.tree.extents.truncate(before);
+            }
+        }
     }
 }
 

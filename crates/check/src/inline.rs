@@ -116,7 +116,7 @@ impl Check<'_> {
             let text = format!("the chain of entries in it is broken; mended, {lost} bytes lost");
             self.found_losing(Kind::DirTorn, Place::Inode(ino), text);
             let stored = inline::store(raw, &contents);
-            assert!(stored, "what is no longer than before fits");
+            assert!(stored, "K5: the entries in inode {ino} are longer than they were");
         }
         let number = IMAGES + u64::from(ino.0);
         let block = BlockNo(number);
@@ -147,7 +147,7 @@ impl Check<'_> {
                 continue; // it was freed, or is as it was
             }
             let stored = self.edit_inode(ino, |raw| inline::store(raw, &new))?;
-            assert!(stored, "contents of {ino} are as long as before");
+            assert!(stored, "K5: the contents of inode {ino} are longer than they were");
         }
         Ok(())
     }

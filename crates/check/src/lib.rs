@@ -18,6 +18,8 @@
 //!             K6 a tree that is made anew maps what it was given, in order, and nothing else.
 //!             K7 what a hand has learned is of the groups, or directories, that it was given.
 //!             K8 what is sealed has a right checksum, and can be read again.
+//!             K9 what is known of a tree of extents is in order and apart, all of it where a
+//!             file's blocks can be.
 
 mod alloc;
 mod backups;

@@ -32,8 +32,11 @@ impl Check<'_> {
     pub(crate) fn attach(&mut self, ino: Ino) -> Result<(), CheckError> {
         let Some(mut dir) = self.opened_lost_found()? else { return Ok(()) };
         let mut name = format!("#{ino}").into_bytes();
+        let mut n = 1;
         while dir.taken.contains(&name) {
-            name.push(b'~');
+            // As many as there are names end it, and so it stays a short one.
+            name = format!("#{ino}~{n}").into_bytes();
+            n += 1;
         }
         let place = self.insert_name(dir.ino, &mut dir.from, ino, &name)?;
         let to = dir.ino;

@@ -364,6 +364,8 @@ impl Check<'_> {
             while self.dirs.blocks.len() < first + at as usize {
                 self.dirs.blocks.push(0);
             }
+            let known = self.dirs.blocks.len() - first;
+            assert_eq!(known as u64, at, "K4: of directory {ino} so many blocks are before {at}");
             self.dirs.blocks.push(block);
         }
         if self.dirs.blocks.len() == first {

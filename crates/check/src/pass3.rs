@@ -5,7 +5,7 @@ use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::run::Check;
 use crate::tables::At;
-use format::bytes::set32;
+use format::bytes::{le32, set32};
 use format::{BlockNo, Ino, ROOT_INO};
 use std::collections::BTreeSet;
 
@@ -31,7 +31,18 @@ impl Check<'_> {
             self.found(Kind::Unconnected, Place::Inode(top), text);
             self.attach(top)?;
         }
-        self.check_dotdots()
+        self.check_dotdots()?;
+        // Each name is read once more.
+        debug_assert!(self.are_named(), "K4: a directory is not named where it is said to be");
+        Ok(())
+    }
+
+    /// Is each directory named by the entry that is remembered of it? What the device cannot read
+    /// is not asked.
+    fn are_named(&self) -> bool {
+        let named = self.dirs.list.iter().filter(|d| d.parent != 0 && d.ino != ROOT_INO.0);
+        let mut all = named.map(|d| (d, self.view.read(BlockNo(d.name.block))));
+        all.all(|(d, block)| block.map_or(true, |b| le32(&b, usize::from(d.name.byte)) == d.ino))
     }
 
     fn check_root(&mut self) -> Result<(), CheckError> {

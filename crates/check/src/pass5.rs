@@ -168,9 +168,13 @@ impl Check<'_> {
         if let Some(claimed) = self.claims.group(g) {
             map[..claimed.len()].copy_from_slice(claimed);
         }
-        for own in self.frame.own_bits(g) {
-            own.for_each(|b| bitmap::set(&mut map, b));
-        }
+        let own = || self.frame.own_bits(g).flatten();
+        let claimed = own().find(|b| bitmap::is_set(&map, *b));
+        assert!(
+            claimed.is_none(),
+            "K3: bit {claimed:?} of group {g} is a file's, and the volume's"
+        );
+        own().for_each(|b| bitmap::set(&mut map, b));
         pad(&mut map, geo.group_blocks(g) as usize);
         map
     }

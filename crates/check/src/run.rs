@@ -380,6 +380,12 @@ impl<'a> Check<'a> {
             };
         }
         let plan = Plan { block_bytes, opening, copies, fresh: new, rest: old, closing };
+        let blocks = self.frame.geo.blocks;
+        let beyond = plan.images().map(|(b, _)| b).find(|b| *b >= blocks);
+        assert!(beyond.is_none(), "K1: block {beyond:?} is written, of {blocks}");
+        let end = |(to, from, len): &(u64, u64, u64)| to.max(from) + len;
+        let beyond = plan.copies.iter().find(|c| end(c) > blocks);
+        assert!(beyond.is_none(), "K2: {beyond:?} is copied, of {blocks} blocks");
         Ok(Report { plan, left, ..first })
     }
 

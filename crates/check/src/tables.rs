@@ -71,6 +71,12 @@ impl Frame {
     pub(crate) fn may_hold(&self, b: BlockNo) -> bool {
         self.geo.has_block(b) && !self.is_meta(b)
     }
+    /// May all of these be a file's blocks?
+    pub(crate) fn may_hold_all(&self, first: BlockNo, len: u32) -> bool {
+        let end = first.0 + u64::from(len);
+        let own = self.own_after(first).is_some_and(|own| own.0 < end);
+        self.geo.has_block(first) && end <= self.geo.blocks && !own
+    }
     /// May a file's pointer lead there?
     pub(crate) fn is_legal(&self, b: u32) -> bool {
         self.may_hold(BlockNo(u64::from(b)))
@@ -167,8 +173,10 @@ impl Infos {
         Infos { first, groups: Vec::new(), per_group: geo.inodes_per_group }
     }
     fn place(&self, ino: Ino) -> (usize, usize) {
-        let n = ino.0 - 1;
-        ((n / self.per_group - self.first) as usize, (n % self.per_group) as usize)
+        let n = ino.0.wrapping_sub(1);
+        let (g, first) = (n / self.per_group, self.first);
+        assert!(ino.0 > 0 && g >= first, "K7: inode {ino} is asked of who knows group {first} on");
+        ((g - first) as usize, (n % self.per_group) as usize)
     }
     /// Of an inode of the volume.
     pub(crate) fn get(&self, ino: Ino) -> Info {
@@ -197,6 +205,8 @@ impl Infos {
     }
     /// Takes over what others know of the groups behind its last.
     pub(crate) fn append(&mut self, others: Infos) {
+        let (own, more) = ((self.first, self.per_group), (others.first, others.per_group));
+        assert!(own.0 <= more.0 && own.1 == more.1, "K7: {own:?} groups and inodes, and {more:?}");
         let at = (others.first - self.first) as usize;
         let behind = self.groups.len() <= at || others.groups.is_empty();
         assert!(behind, "K7: what was learned is of groups before the last that is known");

@@ -174,6 +174,8 @@ impl<'a> View<'a> {
 
     /// The mended blocks that differ from the device's, which of them are fresh, and the copies.
     pub(crate) fn into_changes(self) -> Result<Changes, CheckError> {
+        let image = self.images.keys().next();
+        assert!(image.is_none(), "K1: {image:?} is no block of the volume, and is shown as one");
         let mut changed = BTreeMap::new();
         let mut old = vec![0; self.block_bytes];
         for (b, bytes) in Arc::unwrap_or_clone(self.mended) {

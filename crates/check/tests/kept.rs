@@ -304,3 +304,22 @@ fn names_of_a_broken_list_stay_where_it_is_said_to_be_an_index() {
     assert!(report.counts.contains_key(&Kind::DirTorn), "{:#?}", report.findings);
     assert_eq!(names(&broken), before, "{:#?}", report.findings);
 }
+
+/// An extent that lies where it cannot be, and is longer than the volume, does not claim all that
+/// is free: the blocks of others in it would find no room to be copied to.
+#[test]
+fn an_extent_of_a_wrong_place_and_length_leaves_room_for_a_repair() {
+    let s = Scratch::new("long-extent");
+    let image = made4(&["-J", "size=1", "-O", "^metadata_csum"], 1024, 20 * M);
+    let tree = asked(&s, &image, "ex /pieces");
+    let leaf = tree.lines().find(|l| l.trim_start().starts_with("1/ 2")).unwrap();
+    let leaf = leaf.split_whitespace().nth(7).unwrap().parse::<usize>().unwrap() * 1024;
+    // The upper half of the third entry's first block, and its length.
+    let mut broken = image.clone();
+    broken[leaf + 38..leaf + 42].fill(0xff);
+    let report = repaired(&s, &mut broken, "long-extent");
+    assert!(!report.counts.contains_key(&Kind::NoRoom), "{:#?}", report.findings);
+    for file in ["cat /double", "ls -p /many"] {
+        assert!(asked(&s, &broken, file) == asked(&s, &image, file), "{file}");
+    }
+}

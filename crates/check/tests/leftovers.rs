@@ -56,6 +56,29 @@ fn stat(s: &Scratch, image: &[u8], name: &str) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
+/// Names in lost+found that others have made do not keep what is to go there from a name, and no
+/// name is longer than one can be.
+#[test]
+fn what_goes_to_lost_and_found_finds_a_name() {
+    let s = Scratch::new("taken");
+    let image = edited(&s, &image(), "mknod x p\n");
+    let ino = stat(&s, &image, "x").split_whitespace().nth(1).unwrap().to_owned();
+    let mut script =
+        "unlink x\n".to_owned() + &"expand lost+found\n".repeat(40) + "cd lost+found\n";
+    let first = format!("#{ino}");
+    for n in 0..=255 - first.len() {
+        let name = first.clone() + &"~".repeat(n);
+        script += &format!("mknod {name} p\n");
+    }
+    let image = edited(&s, &image, &script);
+    let report = check_both(&image, &OPTIONS).unwrap();
+    assert!(report.counts.contains_key(&Kind::Unattached), "{:#?}", report.findings);
+    let mut after = image;
+    report.plan.apply(&mut after, &mut ()).unwrap();
+    let (code, text) = e2fsck(&s, &after);
+    assert_eq!(code, 0, "{text}");
+}
+
 #[test]
 fn leftovers_are_told_from_damage() {
     let s = Scratch::new("leftovers");

@@ -79,6 +79,7 @@ pub enum Intent {
 impl Intent {
     /// Adds the record.
     pub fn encode(&self, into: &mut Vec<u8>) {
+        let begin = into.len();
         let ino = |into: &mut Vec<u8>, i: &Ino| into.extend_from_slice(&i.0.to_le_bytes());
         match self {
             Intent::Inode(i) | Intent::Taken(i) | Intent::UnlinkedOpen(i) | Intent::Spared(i) => {
@@ -105,9 +106,8 @@ impl Intent {
                 into.push(if matches!(self, Intent::Named(_)) { 5 } else { 6 });
                 ino(into, &n.dir);
                 ino(into, &n.ino);
-                let len = n.name.len().min(255);
-                into.extend_from_slice(&[u8::from(n.is_dir), len as u8]);
-                into.extend_from_slice(&n.name[..len]);
+                into.extend_from_slice(&[u8::from(n.is_dir), n.name.len() as u8]);
+                into.extend_from_slice(&n.name);
             }
             Intent::Shared { block, users } => {
                 into.push(7);
@@ -125,6 +125,10 @@ impl Intent {
                 into.push(u8::from(*dirs));
             }
         }
+        let mut rest = Rest(&into[begin..]);
+        let again = rest.one();
+        let same = again.as_ref() == Some(self) && rest.0.is_empty();
+        assert!(same, "F1: {self:?} is read as {again:?}");
     }
 
     /// Reads records to the end of the bytes. Errors: they are not records.

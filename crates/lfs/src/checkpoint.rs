@@ -40,6 +40,9 @@ const MAGIC_SNAPSHOTS: [u8; 4] = *b"CLCS";
 const IS_FREE: u32 = 1 << 31;
 const IS_TABLE: u32 = 1 << 30;
 
+/// Chunks that a slot has room for.
+pub(crate) const CHUNKS_MAX: usize = (BLOCK_BYTES - 28) / 12;
+
 /// What a slot says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
@@ -67,6 +70,10 @@ impl Slot {
         w.0.resize(BLOCK_BYTES, 0);
         let sum = crc32c::crc32c_append(seed, &w.0[8..]);
         w.0[4..8].copy_from_slice(&sum.to_le_bytes());
+        // The last number may have had no room.
+        let same = |s: &Slot| *s == Slot { serial: s.serial, ..self.clone() };
+        let again = Slot::decode(seed, &w.0);
+        assert!(again.as_ref().is_some_and(same), "I17: {self:?} is read as {again:?}");
         w.0
     }
     pub(crate) fn decode(seed: u32, raw: &[u8]) -> Option<Slot> {
@@ -267,6 +274,9 @@ impl Inner {
         slot.generation = body.generation;
         (slot.bytes, slot.sum) = (raw.len() as u32, crc32c::crc32c_append(self.seed, &raw));
         slot.chunks = self.table_bytes(&raw, &mut out).await?;
+        // Of a store that was not made here.
+        let fits = slot.chunks.len() <= CHUNKS_MAX;
+        fits.then_some(()).ok_or_else(|| wrong("the number of parts"))?;
         self.write_waiting(&mut out).await?;
         if !early {
             self.wait_completed(body.serial).await?;

@@ -171,9 +171,13 @@ impl Geometry {
     /// The same of a table of so many extents.
     pub(crate) fn table_reserve_for(&self, extents: u64) -> u32 {
         let run = extents * crate::run::EXTENT_BYTES as u64 * 9 / 8;
-        let body = u64::from(self.segments) * 12 + 4096 + 2 * self.ranges_bytes_max();
+        let body = self.body_bytes_max();
         let segment = u64::from(self.segment_blocks) * BLOCK;
         (3 * (run + body)).div_ceil(segment) as u32 + 3 * crate::checkpoint::RUNS_MAX as u32
+    }
+    /// Bytes of a checkpoint's body at most.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        u64::from(self.segments) * 12 + 4096 + 2 * self.ranges_bytes_max()
     }
     /// Segments that users leave alone.
     pub(crate) fn reserve(&self) -> u32 {

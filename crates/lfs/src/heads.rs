@@ -168,7 +168,7 @@ impl State {
         let class = self.placing.lifespans.of_move(from, self.stamp.saturating_sub(stamp));
         let users = self.geometry.user_heads();
         let head = users + usize::from(class) - 2;
-        assert!(head >= users, "what is moved goes to the cleaner's heads");
+        assert!(head >= users, "I5: what is moved goes to head {head}, and users have {users}");
         head.min(last)
     }
 

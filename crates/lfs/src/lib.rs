@@ -41,6 +41,7 @@
 //!             work: who would have more is refused before, and who frees some never is.
 //!             I16 a block is moved with what lies where it is moved from: from memory only if that
 //!             holds the same.
+//!             I17 what is encoded is read again as it was: summaries, slots, pages of the table.
 //!
 //! On disk, little-endian, CRC32C seeded with the store's name, all in blocks of 4096:
 //!

@@ -85,7 +85,8 @@ impl State {
         (from, stamp): (Place, u64),
         (head, block): (usize, Block),
     ) {
-        assert!(head >= self.geometry.user_heads(), "moves are no part of users' groups");
+        let users = self.geometry.user_heads();
+        assert!(head >= users, "I5: block {} is moved to head {head} of the users'", v.0);
         self.check_move((v, base), (from, stamp));
         let ranges = self.patches.get(v).map(|p| p.id);
         self.stats.moved += 1;

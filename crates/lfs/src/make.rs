@@ -1,7 +1,7 @@
 //! Making an empty store: its shape by the disk's size, its first checkpoint, and the superblock
 //! last. It opens nothing.
 
-use crate::checkpoint;
+use crate::checkpoint::{self, CHUNKS_MAX};
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
 use crate::measure::Speed;
 use crate::policy::Lifespans;
@@ -80,6 +80,13 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
         return Err(format!("{heads} segments written at the same time: 2 to 8"));
     }
     let mut g = Geometry { segment_blocks, segments, virtual_blocks: blocks, heads };
+    // In the worst case each segment with a part of a checkpoint is named by itself.
+    if g.body_bytes_max().div_ceil(segment_bytes) + 1 > CHUNKS_MAX as u64 {
+        return Err(format!(
+            "{segments} segments of {segment_bytes} bytes: a checkpoint of so many would lie in \
+             more of them than it can name; choose larger ones (--segment-size)"
+        ));
+    }
     let whole = g.capacity();
     if whole < 16 {
         return Err(format!(
@@ -177,4 +184,25 @@ fn body_chunks(g: &Geometry, bytes: usize) -> Vec<crate::run::Chunk> {
         left -= here;
     }
     chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The slot that names a checkpoint's body has room for as many parts as that may lie in.
+    #[test]
+    fn a_checkpoint_of_as_many_segments_as_can_be_has_a_slot() {
+        let of = |segments: u64, segment_bytes| {
+            let options =
+                FormatOptions { segment_bytes: Some(segment_bytes), ..FormatOptions::default() };
+            shape((segments + 1) * segment_bytes, &options)
+        };
+        let small = of(SEGMENTS_MAX, 32 << 10);
+        assert!(small.is_err_and(|why| why.contains("--segment-size")));
+        for (segments, bytes) in [(SEGMENTS_MAX / 2, 32 << 10), (SEGMENTS_MAX, 64 << 10)] {
+            let g = of(segments, bytes).unwrap_or_else(|why| panic!("{segments}: {why}"));
+            assert!(body_chunks(&g, g.body_bytes_max() as usize).len() <= CHUNKS_MAX);
+        }
+    }
 }

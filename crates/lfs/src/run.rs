@@ -112,6 +112,11 @@ pub(crate) fn encode_page(seed: u32, extents: &[Extent]) -> Vec<u8> {
     w.0.resize(BLOCK_BYTES, 0);
     let sum = crc32c::crc32c_append(seed, &w.0[4..]);
     w.0[..4].copy_from_slice(&sum.to_le_bytes());
+    // A merge writes all of a large table.
+    debug_assert!(
+        decode_page(seed, &w.0).is_some_and(|all| all == extents),
+        "I17: a page of {n} extents is read as another one"
+    );
     w.0
 }
 

@@ -214,11 +214,15 @@ impl Summary {
             let (counted, is) = (e.bytes(), w.0.len() - before);
             assert_eq!(counted, is, "I3: room is counted wrongly for {:?}", e.blocks());
         }
-        assert!(w.0.len() <= BLOCK_BYTES - TAIL, "a summary is one block");
+        let (len, most) = (w.0.len(), BLOCK_BYTES - TAIL);
+        assert!(len <= most, "I3: a summary of {len} bytes, and there is room for {most}");
         w.0.resize(BLOCK_BYTES - TAIL, 0);
         w.u64(self.durable.0);
         let sum = sum_of(seed, &w.0, payload);
         w.0[4..8].copy_from_slice(&sum.to_le_bytes());
+        let again = Summary::decode(&w.0, self.place);
+        let same = again.is_some_and(|(s, claimed)| s == *self && claimed == sum);
+        assert!(same, "I17: the summary of {:?} is read as another one", self.serial);
         (w.0, sum)
     }
 

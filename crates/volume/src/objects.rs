@@ -153,6 +153,9 @@ impl Store for Loaded {
     fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
         Box::pin(crate::snapshots::carry_out(&self.0, op, now))
     }
+    fn give_up(&self) -> Local<'_, ()> {
+        Box::pin(self.0.give_up())
+    }
     fn close(&self) -> Local<'_, Result<(), DiskError>> {
         Box::pin(self.0.close())
     }

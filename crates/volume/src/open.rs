@@ -128,13 +128,7 @@ async fn recover_at(
         found.store.recover(ground).await?;
     }
     let mut at = Place { shared, ..place(found, ground, options.read_only).await? };
-    if found.store.is_shared() {
-        found.layout = look_in(&*found.store, &*at.store, ground).await?;
-    }
-    if let Some(claimed) = found.layout.claim(&at, options).await? {
-        at = claimed;
-    }
-    let did = recover_claimed(found, &at, options).await;
+    let did = recover_layout(found, &mut at, options).await;
     if did.is_err() {
         at.store.give_up().await;
     }
@@ -142,11 +136,17 @@ async fn recover_at(
 }
 
 /// The layout, which is kept from everybody else if there is a way to.
-async fn recover_claimed(
+async fn recover_layout(
     found: &mut Found,
-    at: &Place,
+    at: &mut Place,
     options: &OpenOptions,
 ) -> Result<Recovered, VolumeError> {
+    if found.store.is_shared() {
+        found.layout = look_in(&*found.store, &*at.store, &at.ground).await?;
+    }
+    if let Some(claimed) = found.layout.claim(at, options).await? {
+        *at = claimed;
+    }
     if at.claim.is_some() {
         // Somebody may have used it since it was looked at.
         found.layout = look_in(&*found.store, &*at.store, &at.ground).await?;
@@ -185,12 +185,14 @@ pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered
             Ok(v) => v.close().await.map_err(|e| VolumeError(format!("closing: {e}"))),
             Err(e) => Err(e),
         };
-        if closed.is_err() {
+        let layout = match closed {
+            Ok(()) => look_in(&*found.store, &*store, ground).await,
+            Err(e) => Err(e),
+        };
+        if layout.is_err() {
             store.give_up().await;
         }
-        closed?;
-        let layout = look_in(&*found.store, &*store, ground).await?;
-        did.freed = !layout.has_leftovers(); // else there was no room
+        did.freed = !layout?.has_leftovers(); // else there was no room
     }
     store.close().await?;
     Ok(did)

@@ -5,6 +5,7 @@
 mod forged_transactions;
 mod hostile_journal;
 mod huge;
+mod in_bucket;
 mod journaled;
 mod old_journals;
 mod orphan_file;

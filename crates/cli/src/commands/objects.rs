@@ -37,7 +37,11 @@ fn on<T: 'static>(
             let bucket = bucket_options(&OpenArgs::default());
             let ground = Ground { bucket, ..Ground::alone(env.clone(), bytes, near_bytes) };
             let store = open_bucket(&ground, read_only).await?;
-            f(env, store).await
+            let done = f(env, store.clone()).await;
+            if done.is_err() {
+                store.give_up().await;
+            }
+            done
         })
     });
     result.map_err(|e| Failure::Failed(format!("{}: {e}", image.display())))

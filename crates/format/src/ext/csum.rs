@@ -138,6 +138,7 @@ pub(super) fn word_for_sum(seed: u32, bytes: &[u8], at: usize, sum: u32) -> u32 
 pub(super) fn make_sum(seed: u32, bytes: &mut [u8], at: usize, sum: u32) {
     let word = word_for_sum(seed, bytes, at, sum);
     set32(bytes, at, word);
+    debug_assert_eq!(crc(seed, bytes), sum, "F4: the word at byte {at} does not make the sum");
 }
 
 /// CRC-16 with the polynomial 0x8005, its lowest bit first.
@@ -211,6 +212,8 @@ impl Sums {
         if let Some(sum) = self.desc(g, desc) {
             set16(desc, DESC, sum);
         }
+        // As costly as the sum itself, here and below.
+        debug_assert_eq!(self.check_desc(g, desc), Ok(()), "F4: descriptor {g} is sealed");
     }
 
     fn map_sum(self, desc: &[u8], (low, high): (usize, usize), map: &[u8]) -> Option<(u32, u32)> {
@@ -294,6 +297,7 @@ impl Sums {
         if let Some(sum) = self.inode_sum(ino, raw) {
             sum.put(&mut raw[sum.range()]);
         }
+        debug_assert_eq!(self.check_inode(ino, raw), Ok(()), "F4: inode {ino} is sealed");
     }
 
     /// The sum that an attribute block should have; None: none.
@@ -315,6 +319,7 @@ impl Sums {
         if let Some(sum) = self.xattr_sum(at, block) {
             sum.put(block);
         }
+        debug_assert_eq!(self.check_xattr(at, block), Ok(()), "F4: block {at} is sealed");
     }
 }
 
@@ -395,6 +400,7 @@ impl InodeSeed {
     /// Seals it.
     pub fn seal_extents(self, node: &mut [u8]) {
         self.extents_sum(node).put(node);
+        debug_assert!(self.extents_sum(node).is_in(node), "F4: a node of {} is sealed", self.ino);
     }
 
     /// The sum of a block of the orphan file: of the numbers in it.
@@ -426,6 +432,7 @@ impl InodeSeed {
     pub fn seal_dir(self, block: &mut [u8]) {
         if let Some(sum) = self.dir_sum(block) {
             sum.put(block);
+            debug_assert_eq!(self.dir_sum(block), Some(sum), "F4: a block of {}", self.ino);
         }
     }
     fn index_sum(self, block: &[u8], node: &IndexNode) -> u32 {

@@ -228,8 +228,9 @@ pub fn crosses_sector(block: &[u8]) -> Result<bool, FormatError> {
 
 pub(crate) fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, name: &[u8]) {
     let fits = name.len() <= 255 && HEAD + name.len() <= len && at + len <= block.len();
-    assert!(fits, "a name of {} bytes in {len} at byte {at}", name.len());
-    assert!(at.is_multiple_of(4) && len.is_multiple_of(4), "an entry of {len} bytes at byte {at}");
+    assert!(fits, "F2: a name of {} bytes in {len} at byte {at}", name.len());
+    let in_fours = at.is_multiple_of(4) && len.is_multiple_of(4) && len >= ENTRY_MIN;
+    assert!(in_fours, "F2: an entry of {len} bytes at byte {at}");
     set32(block, at, ino.0);
     set16(block, at + 4, len as u16);
     block[at + 6] = name.len() as u8;
@@ -340,8 +341,10 @@ pub fn place_of_new(block: &[u8], slack: usize) -> usize {
 pub fn insert(block: &mut [u8], slack: usize, ino: Ino, kind: u8, name: &[u8]) -> usize {
     let len = rec_len(block, slack);
     let used = place_of_new(block, slack) - slack;
-    assert!(len - used >= needed(name.len()), "find_slack has found the slack");
-    assert_eq!(slack / SECTOR, (slack + len - 1) / SECTOR, "the block is confined to sectors");
+    let (free, need) = (len - used, needed(name.len()));
+    assert!(free >= need, "F2: a name needs {need} bytes, and {free} are free");
+    let (first, last) = (slack / SECTOR, (slack + len - 1) / SECTOR);
+    assert_eq!(first, last, "F2: a name is put into an entry of two sectors");
     if used > 0 {
         set16(block, slack + 4, used as u16);
     }
@@ -362,7 +365,7 @@ pub struct Merge {
 /// in one sector, and else stays an entry of its own (None). `from`: where an entry begins at or
 /// before `at`'s sector, and the walk with it.
 pub fn merge_of(block: &[u8], from: usize, at: usize) -> Result<Option<Merge>, FormatError> {
-    assert!(from <= at / SECTOR * SECTOR, "the walk begins at or before the sector");
+    assert!(from <= at / SECTOR * SECTOR, "F2: from byte {from} on there is no way to {at}");
     let mut p = from;
     let mut before = None;
     while p < at {
@@ -384,7 +387,7 @@ pub fn merge_of(block: &[u8], from: usize, at: usize) -> Result<Option<Merge>, F
 pub fn remove(sector: &mut [u8], at: usize, merge: Option<Merge>) {
     if let Some(m) = merge {
         let covers = m.into < at && at < m.into + m.rec_len && m.into + m.rec_len <= sector.len();
-        assert!(covers, "the entry at byte {at} goes into {m:?}");
+        assert!(covers, "F2: the entry at byte {at} goes into {m:?}");
         set16(sector, m.into + 4, m.rec_len as u16);
     }
     set32(sector, at, 0); // also merged: or the old entry could be taken for one by a salvager
@@ -412,6 +415,15 @@ pub fn head_crosses_sector(at: usize) -> bool {
 pub fn sector_of(at: usize) -> std::ops::Range<usize> {
     let start = at / SECTOR * SECTOR;
     start..start + SECTOR
+}
+
+/// Names in a block. Errors: `Corrupt`, where the entries are not a chain.
+fn names_in(block: &[u8]) -> Result<usize, FormatError> {
+    let mut n = 0;
+    for e in entries(block) {
+        n += usize::from(e?.ino != Ino(0));
+    }
+    Ok(n)
 }
 
 /// An entry that did not fit: inode, kind, name.
@@ -443,6 +455,9 @@ pub fn confine(old: &[u8]) -> Result<(Vec<u8>, Vec<Leftover>), FormatError> {
             None => left.push((e.ino, e.kind, e.name.to_vec())),
         }
     }
+    let (has, crosses) = (names_in(&new)? + left.len(), crosses_sector(&new)?);
+    let had = names_in(old)?;
+    assert!(has == had && !crosses, "F2: of {had} names {has} are left, across sectors: {crosses}");
     Ok((new, left))
 }
 

@@ -42,10 +42,14 @@ pub fn add(
     let mut depth = way.len() - 1;
     loop {
         let node = &mut way[depth];
-        assert!(node.at < node.pointers.len(), "the way leads through the node");
+        let (at, count) = (node.at, node.pointers.len());
+        assert!(at < count, "F3: the way leads through pointer {at} of {count}");
         if node.pointers.len() < if depth == 0 { bounds.root } else { bounds.node } {
             node.pointers.insert(node.at + 1, pointer);
             changed.push(node.clone());
+            let most = |l: &Level| if l.block == 0 { bounds.root } else { bounds.node };
+            let other = changed.iter().find(|l| !(1..=most(l)).contains(&l.pointers.len()));
+            assert!(other.is_none(), "F3: {other:?} has no room for its pointers: {bounds:?}");
             return Some(changed);
         }
         if depth == 0 {

@@ -14,6 +14,8 @@ const ROOT_ENTRIES: usize = INFO + 8;
 const NODE_ENTRIES: usize = 8;
 /// Bytes of an entry: a hash, and a block of the directory.
 const ENTRY: usize = 8;
+/// Only the low 28 bits are a block's number.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// Bytes of a checksum behind the entries, where there is one.
 const SUM: usize = 8;
 
@@ -118,8 +120,7 @@ impl<'a> Node<'a> {
     pub fn pointer(&self, n: usize) -> Pointer {
         let at = self.at + ENTRY * n;
         let hash = if n == 0 { 0 } else { le32(self.block, at) };
-        // Only the low 28 bits are a block's number.
-        Pointer { hash, block: le32(self.block, at + 4) & 0x0fff_ffff }
+        Pointer { hash, block: le32(self.block, at + 4) & BLOCK_MASK }
     }
 
     /// The place of the pointer below which a name with this hash is found first.
@@ -152,7 +153,8 @@ impl<'a> Node<'a> {
 
 /// Makes a directory's first block the root of an index. The dots are in their places.
 pub fn make_root(block: &mut [u8], info: RootInfo, pointers: &[Pointer], tail: usize) {
-    assert_eq!(usize::from(le16(block, 4)), ENTRY_MIN, "the two dots follow one another");
+    let first = usize::from(le16(block, 4));
+    assert_eq!(first, ENTRY_MIN, "F2: the two dots do not follow one another");
     let end = block.len() - ENTRY_MIN;
     set16(block, ENTRY_MIN + 4, end as u16);
     block[INFO..].fill(0);
@@ -170,13 +172,18 @@ pub fn make_node(block: &mut [u8], pointers: &[Pointer], tail: usize) {
 
 fn put(block: &mut [u8], is_root: bool, pointers: &[Pointer], tail: usize) {
     let (at, most) = (entries_at(is_root), limit(is_root, block.len(), tail));
-    assert!((1..=most).contains(&pointers.len()), "{} of {most} pointers", pointers.len());
+    assert!((1..=most).contains(&pointers.len()), "F3: {} of {most} pointers", pointers.len());
+    let far = pointers.iter().find(|p| p.block > BLOCK_MASK);
+    assert!(far.is_none(), "F1: {far:?} leads to a block that has no number in a node");
     for (n, p) in pointers.iter().enumerate() {
         set32(block, at + ENTRY * n, p.hash);
         set32(block, at + ENTRY * n + 4, p.block);
     }
     set16(block, at, most as u16);
     set16(block, at + 2, pointers.len() as u16);
+    let node = Node { block, at, count: pointers.len() };
+    let same = node.pointers()[1..] == pointers[1..] && node.pointer(0).block == pointers[0].block;
+    assert!(same, "F1: {} pointers of a node are read as others", pointers.len());
 }
 
 /// Makes a node a block of entries: none, or in the root the two dots, before `tail` bytes.

@@ -68,6 +68,12 @@ pub fn pack<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) 
         let at = dirent::insert(&mut block, last[s].0, n.ino, n.kind, name);
         last[s] = (at, at + need);
     }
+    let all: Result<Vec<_>, _> = entries(&block[..block_bytes - tail]).collect();
+    let whole = all.is_ok_and(|all| {
+        let used = all.iter().filter(|e| e.ino != Ino(0));
+        used.count() == names.len() && !all.iter().any(dirent::Entry::crosses_sector)
+    });
+    assert!(whole, "F2: {} names are packed, and not found again", names.len());
     Some(block)
 }
 
@@ -113,6 +119,8 @@ pub fn joined(part: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
         (into, len) = if joins { (into, len + e.rec_len) } else { (e.at, e.rec_len) };
         set16(&mut all, into + 4, len as u16);
     }
+    let (had, has) = (count(part)?, count(&all)?);
+    assert_eq!(has, had, "F2: {had} names are joined to what is free before them");
     Ok((all != part).then_some(all))
 }
 
@@ -130,6 +138,8 @@ pub struct Split {
 /// Splits two names or more, in the order of their hashes, where each half has about as many bytes.
 /// None: no place does, which names that were in one block cannot come to.
 pub fn split<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) -> Option<Split> {
+    let in_order = names.is_sorted_by_key(|n| n.hash);
+    assert!(in_order, "F3: {} names are split, and not in the order of hashes", names.len());
     let need = |n: &Name<B>| needed(n.name.as_ref().len());
     let total: usize = names.iter().map(need).sum();
     let mut below = 0;

@@ -92,7 +92,7 @@ pub fn head(node: &[u8], depth: Option<u16>) -> Result<Head, String> {
 /// Writes a node's header.
 pub fn set_head(node: &mut [u8], h: Head) {
     let fits = h.entries <= h.max && h.max <= max_entries(node.len()) && h.depth <= DEPTH_MAX;
-    assert!(fits, "a node that nobody could read: {h:?}");
+    assert!(fits, "F3: a node that nobody could read: {h:?}");
     set16(node, 0, MAGIC);
     set16(node, 2, h.entries as u16);
     set16(node, 4, h.max as u16);
@@ -122,13 +122,16 @@ pub fn mapped(node: &[u8], i: usize) -> Mapped {
 
 /// Writes entry `i` of a leaf.
 pub fn set_mapped(node: &mut [u8], i: usize, m: &Mapped) {
-    assert!(m.len > 0 && m.len <= m.len_max(), "an extent of a length that can be stored");
-    assert!(m.start.0 < 1 << 48, "an extent at {}, which cannot be stored", m.start);
+    assert!(m.len > 0 && m.len <= m.len_max(), "F3: {m:?} has no length that can be stored");
+    assert!(m.start.0 < 1 << 48, "F3: {m:?} lies where it cannot be stored");
+    assert!(m.end() <= BLOCKS_MAX, "F3: {m:?} goes beyond a file's last block");
     let e = &mut node[ENTRY + ENTRY * i..][..ENTRY];
     set32(e, 0, m.first);
     set16(e, 4, (m.len + if m.unwritten { LEN_MAX } else { 0 }) as u16);
     set16(e, 6, (m.start.0 >> 32) as u16);
     set32(e, 8, m.start.0 as u32);
+    let again = mapped(node, i);
+    assert_eq!(again, *m, "F1: an extent is read as another one");
 }
 
 /// The node under entry `i` of an index.
@@ -140,7 +143,7 @@ pub fn child(node: &[u8], i: usize) -> BlockNo {
 
 /// Writes entry `i` of an index.
 pub fn set_index(node: &mut [u8], i: usize, first: u32, child: BlockNo) {
-    assert!(child.0 < 1 << 48, "node {child} has a number that cannot be stored");
+    assert!(child.0 < 1 << 48, "F3: node {child} has a number that cannot be stored");
     let e = &mut node[ENTRY + ENTRY * i..][..ENTRY];
     set32(e, 0, first);
     set32(e, 4, child.0 as u32);

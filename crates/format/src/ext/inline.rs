@@ -94,11 +94,17 @@ pub fn store(raw: &mut [u8], contents: &[u8]) -> bool {
     list.retain(|a| !is_data(a));
     list.push(data(value));
     let stored = xattr::encode_inode(&mut raw[CLASSIC_BYTES + extra..], &list);
-    assert!(stored, "room has said that {} bytes fit", contents.len());
+    assert!(stored, "F1: {} bytes do not fit where there was room for them", contents.len());
     raw[BLOCK_AT..BLOCK_AT + MAP_BYTES].fill(0);
     raw[BLOCK_AT..BLOCK_AT + head.len()].copy_from_slice(head);
     let flags = InodeRef(raw).flags();
     InodeMut(raw).set_flags(flags & !FLAG_EXTENTS | FLAG_INLINE); // 1
+    // Each write of a small file comes here.
+    debug_assert!(
+        self::contents(raw).is_ok_and(|c| c.is_some_and(|c| c.starts_with(contents))),
+        "F1: {} bytes in an inode are read as others",
+        contents.len()
+    );
     true
 }
 
@@ -109,7 +115,7 @@ pub fn clear(raw: &mut [u8], tree: bool) {
     let mut list = xattr::decode_inode(InodeRef(raw).xattr_space()).unwrap_or_default();
     list.retain(|a| !is_data(a));
     let stored = xattr::encode_inode(&mut raw[CLASSIC_BYTES + extra..], &list);
-    assert!(stored, "fewer attributes fit where more have been");
+    assert!(stored, "F1: {} attributes do not fit where more have been", list.len());
     raw[BLOCK_AT..BLOCK_AT + MAP_BYTES].fill(0);
     let flags = InodeRef(raw).flags() & !FLAG_INLINE;
     InodeMut(raw).set_flags(if tree { flags | FLAG_EXTENTS } else { flags });
@@ -149,7 +155,8 @@ pub fn check_dir(contents: &[u8]) -> Result<(), FormatError> {
 /// entries may cover. It is what the directory becomes when it gets a block.
 pub fn dir_image(contents: &[u8], dir: Ino, block: &mut [u8], tail: usize, with_kinds: bool) {
     let end = block.len() - tail;
-    assert!(SHIFT + contents.len() + ENTRY_MIN <= end, "an inode is no longer than a block");
+    let len = contents.len();
+    assert!(SHIFT + len + ENTRY_MIN <= end, "F2: {len} bytes of an inode in a block of {end}");
     dirent::init_empty_before(block, tail);
     block[..end].fill(0);
     let kind = if with_kinds { 2 } else { 0 };

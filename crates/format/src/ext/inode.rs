@@ -172,7 +172,7 @@ impl<'a> InodeRef<'a> {
     }
     /// The map's pointer `i` (0..15).
     pub fn pointer(&self, i: usize) -> u32 {
-        assert!(i < crate::ext::map::POINTERS);
+        assert!(i < crate::ext::map::POINTERS, "F5: pointer {i} of an inode");
         le32(self.0, BLOCK_AT + 4 * i)
     }
     /// The 60 bytes of the map.
@@ -260,7 +260,7 @@ impl InodeMut<'_> {
         if self.as_ref().is_file() {
             set32(self.0, 0x6c, (v >> 32) as u32);
         } else {
-            assert!(v >> 32 == 0, "only regular files are longer than 4 GiB");
+            assert!(v >> 32 == 0, "F1: no regular file, and {v} bytes long");
         }
     }
     /// Sets `i_links_count`.
@@ -306,7 +306,7 @@ impl InodeMut<'_> {
     }
     /// Sets the map's pointer `i`.
     pub fn set_pointer(&mut self, i: usize, v: u32) {
-        assert!(i < crate::ext::map::POINTERS);
+        assert!(i < crate::ext::map::POINTERS, "F5: pointer {i} of an inode");
         set32(self.0, BLOCK_AT + 4 * i, v);
     }
     /// Gives a large slot its extra fields; nothing in a small one.
@@ -352,7 +352,7 @@ impl InodeMut<'_> {
     }
     /// Puts a symbolic link's text in the map; at most [`FAST_SYMLINK_MAX`] bytes.
     pub fn set_fast_symlink(&mut self, text: &[u8]) {
-        assert!(text.len() <= FAST_SYMLINK_MAX);
+        assert!(text.len() <= FAST_SYMLINK_MAX, "F1: a text of {} bytes in an inode", text.len());
         self.0[BLOCK_AT..BLOCK_AT + 60].fill(0);
         self.0[BLOCK_AT..BLOCK_AT + text.len()].copy_from_slice(text);
     }

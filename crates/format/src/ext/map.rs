@@ -17,6 +17,15 @@ pub struct Path {
     pub depth: usize,
 }
 
+impl Path {
+    /// The file block that it is the way to.
+    fn leads_to(&self, per_block: u64) -> FileBlock {
+        let below = self.indexes[1..self.depth].iter();
+        let n = below.fold(0, |n, index| n * per_block + u64::from(*index));
+        first_of(usize::from(self.indexes[0]), per_block).plus(n)
+    }
+}
+
 /// The path to `b`; None beyond the largest file. `per_block` is the pointers in one block.
 pub fn path(b: FileBlock, per_block: u64) -> Option<Path> {
     let mut n = b.0;
@@ -33,7 +42,10 @@ pub fn path(b: FileBlock, per_block: u64) -> Option<Path> {
                 indexes[i] = (rest % per_block) as u16;
                 rest /= per_block;
             }
-            return Some(Path { indexes, depth: level as usize + 1 });
+            let path = Path { indexes, depth: level as usize + 1 };
+            // Each look into a map comes here.
+            debug_assert_eq!(path.leads_to(per_block), b, "F5: {path:?} is another block's");
+            return Some(path);
         }
         n -= span;
         span *= per_block;

@@ -159,7 +159,7 @@ fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
     let mut sorted: Vec<&Attribute> = list.iter().collect();
     sorted.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
     let (mut at, mut end) = (first, space.len());
-    for a in sorted {
+    for a in &sorted {
         end -= a.value_bytes();
         space[end..end + a.value.len()].copy_from_slice(&a.value);
         space[at] = a.name.len() as u8;
@@ -177,7 +177,10 @@ fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
         }
         at += a.entry_bytes();
     }
-    assert!(at + 4 <= end.max(at + 4) && end >= at, "the caller has asked room_needed");
+    assert!(at + 4 <= end, "F1: attributes up to byte {at}, and their values from {end} on");
+    let again = decode(space, first, base);
+    let same = again.is_ok_and(|all| all.iter().eq(sorted.iter().copied()));
+    assert!(same, "F1: {} attributes are read as others", list.len());
 }
 
 /// Fills an inode's space with these; false if they do not fit. No attributes: zeros.

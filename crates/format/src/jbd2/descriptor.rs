@@ -46,7 +46,8 @@ impl Shape {
     /// A descriptor of transaction `tid`, for at least one block and at most
     /// [`Shape::tags_per_block`].
     pub fn descriptor(&self, tid: u32, uuid: &[u8; 16], tags: &[Tag]) -> Vec<u8> {
-        assert!(!tags.is_empty() && tags.len() <= self.tags_per_block(), "as many as fit, and one");
+        let (count, most) = (tags.len(), self.tags_per_block());
+        assert!((1..=most).contains(&count), "F3: {count} tags in a descriptor, of {most}");
         let mut out = vec![0; self.block_bytes];
         Head { kind: Kind::Descriptor, tid }.encode(&mut out);
         let mut at = HEAD;
@@ -62,13 +63,17 @@ impl Shape {
             }
         }
         self.seal(&mut out);
+        assert!(
+            self.tags(&out).is_ok_and(|all| all == tags),
+            "F1: {count} tags are read as others"
+        );
         out
     }
 
     fn put_tag(&self, out: &mut [u8], tag: &Tag, flags: u32) {
         put32(out, 0, tag.block.0 as u32);
         let high = (tag.block.0 >> 32) as u32;
-        assert!(high == 0 || self.wide, "a block number of more than 32 bits");
+        assert!(high == 0 || self.wide, "F1: block {} has no number of 32 bits", tag.block);
         if self.sums == Sums::V3 {
             put32(out, 4, flags);
             put32(out, 8, high);

@@ -71,7 +71,8 @@ impl Shape {
     /// A descriptor of transaction `tid`, for at least one piece and at most
     /// [`Shape::pieces_per_block`].
     pub fn packed_descriptor(&self, tid: u32, pieces: &[Piece]) -> Vec<u8> {
-        assert!(!pieces.is_empty() && pieces.len() <= self.pieces_per_block(), "as many as fit");
+        let (count, most) = (pieces.len(), self.pieces_per_block());
+        assert!((1..=most).contains(&count), "F3: {count} tags in a descriptor, of {most}");
         let mut out = vec![0; self.block_bytes];
         Head { kind: Kind::Descriptor, tid }.encode(&mut out);
         put32(&mut out, HEAD, pieces.len() as u32);
@@ -81,7 +82,8 @@ impl Shape {
             let (offset, len, flags) = match p.what {
                 What::Whole { escaped } => (0, 0, if escaped { ESCAPED } else { 0 }),
                 What::Part { offset, len, fresh, next_block } => {
-                    assert!(len > 0 && offset + len <= self.block_bytes, "a part of a block");
+                    let inside = len > 0 && offset + len <= self.block_bytes;
+                    assert!(inside, "F1: {len} bytes of a block from {offset} on");
                     let fresh = if fresh { FRESH } else { 0 };
                     let next = if next_block { NEXT_BLOCK } else { 0 };
                     (offset, len, PART | fresh | next)
@@ -92,6 +94,8 @@ impl Shape {
             put32(raw, 16, flags);
         }
         self.seal(&mut out);
+        let same = self.pieces(&out).is_ok_and(|all| all == pieces);
+        assert!(same, "F1: {count} pieces are read as others");
         out
     }
 
@@ -127,7 +131,8 @@ impl Shape {
 
     /// A multiwrite block: its head, and room for the parts behind it.
     pub fn multiwrite(&self, tid: u32, parts: &[u8]) -> Vec<u8> {
-        assert!(parts.len() <= self.block_bytes - MULTIWRITE_HEAD, "parts stay in their block");
+        let (len, most) = (parts.len(), self.block_bytes - MULTIWRITE_HEAD);
+        assert!(len <= most, "F3: {len} bytes of parts in a block with room for {most}");
         let mut out = vec![0; self.block_bytes];
         put32(&mut out, 0, MULTIWRITE_MAGIC);
         put32(&mut out, 4, tid);

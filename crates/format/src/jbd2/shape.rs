@@ -90,7 +90,7 @@ impl Shape {
     }
     /// Is the checksum at the end of a descriptor or revocation right?
     pub(crate) fn is_sealed(&self, block: &[u8]) -> bool {
-        assert_eq!(block.len(), self.block_bytes, "a whole block");
+        assert_eq!(block.len(), self.block_bytes, "F3: a part of a journal's block");
         if self.sums == Sums::None {
             return true;
         }
@@ -114,7 +114,8 @@ impl Shape {
     }
     /// A revocation of these blocks, at most [`Shape::revokes_per_block`].
     pub fn revoke(&self, tid: u32, blocks: &[BlockNo]) -> Vec<u8> {
-        assert!(blocks.len() <= self.revokes_per_block(), "more than a revocation lists");
+        let (count, most) = (blocks.len(), self.revokes_per_block());
+        assert!(count <= most, "F3: {count} blocks in a revocation, of {most}");
         let width = if self.wide { 8 } else { 4 };
         let mut out = vec![0; self.block_bytes];
         Head { kind: Kind::Revoke, tid }.encode(&mut out);
@@ -128,6 +129,8 @@ impl Shape {
             }
         }
         self.seal(&mut out);
+        let same = self.revoked(&out).is_ok_and(|all| all == blocks);
+        assert!(same, "F1: {count} revoked blocks are read as others");
         out
     }
     /// The blocks that a revocation lists. Errors: `Corrupt` if its length or its checksum is
@@ -159,11 +162,13 @@ impl Shape {
             let sum = crc(self.seed, &out);
             put32(&mut out, COMMIT_SUM, sum);
         }
+        let again = self.committed(&out);
+        assert_eq!(again, Some((sec, nsec)), "F1: the time of commit {tid} is read as another one");
         out
     }
     /// The time of a commit in seconds and nanoseconds; None: its checksum is wrong (it was torn).
     pub fn committed(&self, block: &[u8]) -> Option<(u64, u32)> {
-        assert_eq!(block.len(), self.block_bytes, "a whole block");
+        assert_eq!(block.len(), self.block_bytes, "F3: a part of a journal's block");
         if self.sums != Sums::None {
             let head = crc(self.seed, &block[..COMMIT_SUM]);
             let whole = crc(crc(head, &[0; 4]), &block[COMMIT_SUM + 4..]);

@@ -113,6 +113,8 @@ impl JournalSuperblock {
         put32(&mut b, 0x40, 1); // one user
         b[0x30..0x40].copy_from_slice(&self.uuid);
         set_incompat(&mut b, self.incompat);
+        let again = JournalSuperblock::decode(&b);
+        assert_eq!(again.as_ref(), Ok(self), "F1: a journal's superblock is read as another one");
         b
     }
 }

@@ -150,6 +150,8 @@ impl Builder {
         }
         let b = BlockNo(self.next.0.max(self.data_start(g).0));
         self.next = b.plus(1);
+        let last = self.used.last().map_or(0, |e| e.start.0 + e.len);
+        assert!(last <= b.0, "F6: block {b} is given out, and those up to {last} were");
         // At a group's end the next call looks at the group after it.
         match self.used.last_mut() {
             Some(e) if e.start.0 + e.len == b.0 => e.len += 1,
@@ -162,8 +164,10 @@ impl Builder {
     }
 
     pub(super) fn put_block(&mut self, b: BlockNo, bytes: Vec<u8>) {
-        assert_eq!(bytes.len(), self.geometry.block_bytes);
-        self.contents.insert(b, bytes);
+        let (len, whole) = (bytes.len(), self.geometry.block_bytes);
+        assert_eq!(len, whole, "F6: block {b} has so many bytes");
+        let before = self.contents.insert(b, bytes);
+        assert!(before.is_none(), "F6: block {b} is filled twice");
     }
 
     pub(super) fn put_inode(&mut self, ino: Ino, mut raw: Vec<u8>) {
@@ -171,7 +175,8 @@ impl Builder {
         if inode::InodeRef(&raw).is_dir() {
             self.dirs += 1;
         }
-        self.inodes.insert(ino.0, raw);
+        let before = self.inodes.insert(ino.0, raw);
+        assert!(before.is_none(), "F6: inode {ino} is made twice");
     }
 
     pub(super) fn zeros(&self) -> Vec<Extent> {

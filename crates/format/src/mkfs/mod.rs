@@ -6,8 +6,9 @@ mod tree;
 
 use crate::ext::Geometry;
 use crate::ext::superblock::FIRST_INO;
-use crate::{BlockNo, Extent};
+use crate::{BlockNo, Extent, GroupNo};
 use build::Builder;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What kind of volume.
@@ -130,7 +131,17 @@ impl Plan {
         &self,
         mut write: impl FnMut(BlockNo, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.builder.each_block(&mut write)
+        let geo = self.geometry();
+        let (mut written, mut last) = (BTreeSet::new(), BlockNo(0));
+        self.builder.each_block(&mut |b, bytes| {
+            let new = b.0 < geo.blocks && written.insert(b);
+            assert!(new, "F6: block {b} of {} is written, or once more", geo.blocks);
+            last = b;
+            write(b, bytes)
+        })?;
+        let primary = geo.group_start(GroupNo(0));
+        assert_eq!(last, primary, "F6: something is written behind the primary superblock");
+        Ok(())
     }
 }
 

@@ -135,6 +135,7 @@ impl Store for Claimed {
     }
     fn give_up(&self) -> Local<'_, ()> {
         Box::pin(async {
+            self.below.give_up().await;
             if let Err(e) = self.claim.release().await {
                 tracing::warn!("mmp: {e}");
             }
