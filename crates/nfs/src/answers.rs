@@ -50,7 +50,8 @@ const SHARED_BYTES_MIN: usize = 16 << 10;
 pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Message {
     let (head, data) = message(server, p, answer);
     let (len, most) = (head.len() + data.len(), p.bytes_max);
-    assert!(len <= most, "A3: procedure {} is answered with {len} bytes, not {most}", p.procedure);
+    // A client is better off with a long reply than without a server.
+    debug_assert!(len <= most, "A3: procedure {} has {len} bytes, not {most}", p.procedure);
     (head, data)
 }
 
