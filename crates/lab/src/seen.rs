@@ -134,3 +134,33 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
     let owner = owner_of(a.mode, a.uid, a.gid);
     Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None, owner, mode: a.mode })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acts::Act;
+    use crate::setting::{Setting, new_disks};
+    use crate::subject::Subject;
+    use integrity::Plant;
+    use sim::Fault;
+    use volume::Mode;
+
+    /// Contents of which a part cannot be read, in a mode that promises nothing of them.
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_shorter_one() {
+        let setting = Setting::plain(Mode::Writeback);
+        let open = |disks| Subject::open(disks, setting, true, (Plant::NONE, 1)).unwrap();
+        let disks = new_disks(2 << 20, setting);
+        let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+        v.act(1, &Act::Create("/f".into())).unwrap();
+        v.act(2, &Act::Write("/f".into(), 0, 9000, 0xa7)).unwrap();
+        let closed = v.close().unwrap();
+        assert_eq!(open(closed.clone()).tree(true).unwrap()["/f"].bytes.len(), 9000);
+        let bytes = closed[0].to_vec();
+        let block = bytes.chunks(1024).rposition(|b| *b == [0xa7; 1024]).unwrap();
+        let mut v = open(closed);
+        v.world.set_fault(Fault::Read(block as u64 * 1024));
+        assert_eq!(v.tree(true).map(|tree| tree["/f"].size), Err(FsError::Io));
+        assert_eq!(v.tree(false).map(|tree| tree["/f"].size), Ok(9000));
+    }
+}
