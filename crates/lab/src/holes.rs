@@ -1,6 +1,9 @@
 //! Holes that take more than one transaction: where their steps end. It is the rule that the
 //! documents state, worked out from a file's contents, for the judge: what a power cut may show of
 //! such a hole are its first steps, and nothing of any other.
+//!
+//! Invariants:
+//! * V1. Borders rise, and each lies within the hole: at its ends the hole is none of steps.
 
 use crate::contents::Contents;
 use crate::setting::{Setting, VolumeKind};
@@ -46,6 +49,8 @@ pub(crate) fn borders(setting: Setting, file: &Contents, (at, len): (u64, u64)) 
         bytes += if bytes == BESIDE_BYTES { BLOCK_BYTES } else { map } + RUN_BYTES;
         leaf = Some(this);
     }
+    let rise = all.is_sorted() && all.first().is_none_or(|b| *b > at);
+    assert!(rise && all.last().is_none_or(|b| *b < end), "V1: {all:?} within {at}..{end}");
     all
 }
 

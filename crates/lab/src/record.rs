@@ -6,7 +6,6 @@
 //! Invariants:
 //! * R1. Each act begins once, and is answered once, after it has begun: what is promised at a cut
 //!   is counted by these marks.
-//! * R2. There are states to be looked at: the act from which on they are is one of the script's.
 
 use crate::acts::Act;
 use crate::judge::after;
@@ -62,11 +61,6 @@ pub(crate) fn record(
     let (remote, holding, fault) = (scripts[0].remote, scripts[0].is_holding, scripts[0].fault);
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
-    assert!(
-        from <= acts.len(),
-        "R2: {name}:{seed} is looked at from act {from} on, of {}",
-        acts.len()
-    );
     let mut v = Subject::open_to_record(base.clone(), setting, (plant, seed))?;
     if let Some(fault) = fault {
         v.world.set_fault(fault_of(&v.world, &base[0], fault)?);

@@ -134,3 +134,72 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
     let owner = owner_of(a.mode, a.uid, a.gid);
     Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None, owner, mode: a.mode })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acts::Act;
+    use crate::setting::{Setting, new_disks};
+    use crate::subject::{Subject, Task};
+    use env::{Local, Rope};
+    use integrity::Plant;
+    use sim::Fault;
+    use vfs::Answer;
+    use volume::Mode;
+
+    /// Contents of which a part cannot be read, in a mode that promises nothing of them.
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_shorter_one() {
+        let setting = Setting::plain(Mode::Writeback);
+        let open = |disks| Subject::open(disks, setting, true, (Plant::NONE, 1)).unwrap();
+        let disks = new_disks(2 << 20, setting);
+        let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+        v.act(1, &Act::Create("/f".into())).unwrap();
+        v.act(2, &Act::Write("/f".into(), 0, 9000, 0xa7)).unwrap();
+        let closed = v.close().unwrap();
+        assert_eq!(open(closed.clone()).tree(true).unwrap()["/f"].bytes.len(), 9000);
+        let bytes = closed[0].to_vec();
+        let block = bytes.chunks(1024).rposition(|b| *b == [0xa7; 1024]).unwrap();
+        let mut v = open(closed);
+        v.world.set_fault(Fault::Read(block as u64 * 1024));
+        assert_eq!(v.tree(true).map(|tree| tree["/f"].size), Err(FsError::Io));
+        assert_eq!(v.tree(false).map(|tree| tree["/f"].size), Ok(9000));
+    }
+
+    /// A volume that reads nothing where its files' lengths say that there is something.
+    struct Short(Rc<dyn Volume>);
+
+    impl Volume for Short {
+        fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
+            Box::pin(async move {
+                let mut answer = self.0.clone().call(call).await;
+                if let Ok(Reply::Data { data, .. }) = &mut answer.result {
+                    *data = Rope::default();
+                }
+                answer
+            })
+        }
+        fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
+            self.0.clone().close()
+        }
+    }
+
+    #[test]
+    fn a_read_that_ends_before_the_file_does_is_no_shorter_file() {
+        let setting = Setting::plain(Mode::Writeback);
+        let disks = new_disks(2 << 20, setting);
+        let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+        v.act(1, &Act::Create("/f".into())).unwrap();
+        v.act(2, &Act::Write("/f".into(), 0, 9000, 0xa7)).unwrap();
+        let look: Task = Box::new(|_, volume| {
+            Box::pin(async move {
+                assert_eq!(paths(&volume, true, false).await?["/f"].bytes.len(), 9000);
+                let short: Rc<dyn Volume> = Rc::new(Short(volume));
+                let seen = paths(&short, true, false).await;
+                assert_eq!(seen.map(|all| all["/f"].bytes.len()), Err(FsError::Io));
+                Ok(())
+            })
+        });
+        v.together(vec![look]).unwrap();
+    }
+}

@@ -1,5 +1,6 @@
 //! How the lab's volumes are made and opened: the mode with its options, small new disks for it,
-//! and the recovery that comes before opening. It runs nothing.
+//! and the recovery that comes before opening. It runs nothing. As of a real file, what lies behind
+//! a disk's end can be neither read nor written.
 
 use crate::scenario::groups;
 use check::{IoError, ReadBlocks, WriteBlocks};
@@ -13,11 +14,22 @@ use volume::{Commit, Found, Ground, Keeps, Mode, OpenOptions, Recovered};
 /// An image as recovery uses it.
 pub struct SimDevice(pub Image);
 
+impl SimDevice {
+    fn check(&self, at: u64, len: usize) -> Result<(), IoError> {
+        let size = self.0.size();
+        match at.checked_add(len as u64).is_some_and(|end| end <= size) {
+            true => Ok(()),
+            false => Err(IoError { what: format!("{len} bytes on a device of {size}"), at }),
+        }
+    }
+}
+
 impl ReadBlocks for SimDevice {
     fn size_bytes(&self) -> u64 {
         self.0.size()
     }
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.check(at, into.len())?;
         self.0.read(at, into);
         Ok(())
     }
@@ -27,6 +39,7 @@ impl ReadBlocks for SimDevice {
 }
 impl WriteBlocks for SimDevice {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
+        self.check(at, bytes.len())?;
         self.0.write(at, bytes);
         Ok(())
     }
@@ -400,4 +413,19 @@ fn made_of(options: MkfsOptions) -> Image {
     let mut device = SimDevice(Image::new(options.size_bytes));
     volume::make(&mut device, &options, true).expect("a small volume can be made");
     device.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_the_end_of_a_disk_there_is_nothing() {
+        let mut device = SimDevice(Image::new(8192));
+        assert!(device.read_at(4096, &mut [0; 4096]).is_ok());
+        for at in [4097, 8192, u64::MAX] {
+            assert!(device.read_at(at, &mut [0; 4096]).is_err(), "{at}");
+            assert!(device.write_at(at, &[0; 4096]).is_err(), "{at}");
+        }
+    }
 }

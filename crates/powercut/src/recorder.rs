@@ -6,6 +6,11 @@
 //! The rules are those of sim::CrashImages: a write is durable when it ended with FUA (O_DSYNC) or
 //! when a flush that was issued after its end has ended. As of a real disk, a write is of whole
 //! sectors or refused: what is torn, and what covers what, is told apart by the sector.
+//!
+//! Invariants:
+//! * N1. What the disk holds is what the noted writes have made of what it held first: of a write
+//!   that was not noted every image would know nothing.
+//! * N2. A write has ended before it is answered, and a flush when it is: none is answered twice.
 
 use env::{DiskId, Rng, SECTOR_BYTES};
 use fuser::{
@@ -28,9 +33,45 @@ const FOREVER: Duration = Duration::from_secs(3600);
 /// What the disk holds, and what it was asked.
 struct State {
     image: Image,
+    /// As it was mounted.
+    first: Image,
     trace: Trace,
     /// False: the power is off, and nothing is noted any more.
     powered: bool,
+}
+
+impl State {
+    fn new(image: Image) -> State {
+        State { first: image.clone(), image, trace: Trace::default(), powered: true }
+    }
+
+    /// Takes a write in. Its number, if it is noted.
+    fn take(&mut self, at: u64, data: &[u8], fua: bool) -> Option<usize> {
+        if !self.powered {
+            return None;
+        }
+        self.image.write(at, data);
+        let number = self.trace.writes.len();
+        self.trace.writes.push(Write { disk: DiskId(0), at, bytes: data.into(), fua });
+        self.trace.events.push(Event::WriteIssued(number));
+        Some(number)
+    }
+
+    /// Cuts the power: what was noted up to now.
+    fn cut(&mut self) -> Trace {
+        self.powered = false;
+        let trace = std::mem::take(&mut self.trace);
+        let mut noted = self.first.clone();
+        trace.writes.iter().for_each(|w| noted.write(w.at, &w.bytes));
+        assert_eq!(noted.digest(), self.image.digest(), "N1: the disk holds what was not noted");
+        let mut ended = vec![false; trace.writes.len()];
+        for event in &trace.events {
+            let Event::WriteEnded(w) = event else { continue };
+            let before = std::mem::replace(&mut ended[*w], true);
+            assert!(!before, "N2: write {w} was answered twice");
+        }
+        trace
+    }
 }
 
 /// The state, shared by the file system and whoever watches.
@@ -60,7 +101,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Mounts a disk with these contents at `dir`. Errors: FUSE cannot mount there.
     pub(crate) fn mount(dir: &Path, image: Image, seed: u64) -> Result<Recorder, String> {
-        let state = State { image, trace: Trace::default(), powered: true };
+        let state = State::new(image);
         let shared = Shared(Arc::new(Mutex::new(state)));
         let (ended, waiting) = channel();
         let answering = shared.clone();
@@ -85,9 +126,7 @@ impl Recorder {
 
     /// Cuts the power: what was noted up to now.
     pub(crate) fn cut(&self) -> Trace {
-        let mut state = self.shared.lock();
-        state.powered = false;
-        std::mem::take(&mut state.trace)
+        self.shared.lock().cut()
     }
 }
 
@@ -154,19 +193,6 @@ impl Disk {
             flags: 0,
         })
     }
-
-    /// Takes a write in. Its number, if it is noted.
-    fn take(&self, at: u64, data: &[u8], fua: bool) -> Option<usize> {
-        let mut state = self.shared.lock();
-        if !state.powered {
-            return None;
-        }
-        state.image.write(at, data);
-        let number = state.trace.writes.len();
-        state.trace.writes.push(Write { disk: DiskId(0), at, bytes: data.into(), fua });
-        state.trace.events.push(Event::WriteIssued(number));
-        Some(number)
-    }
 }
 
 impl Filesystem for Disk {
@@ -225,7 +251,8 @@ impl Filesystem for Disk {
         if offset + data.len() as u64 > self.shared.lock().image.size() {
             return reply.error(Errno::ENOSPC);
         }
-        let number = self.take(offset, data, flags.0 & libc::O_DSYNC != 0);
+        let fua = flags.0 & libc::O_DSYNC != 0;
+        let number = self.shared.lock().take(offset, data, fua);
         let ended = Ended { number, len: data.len() as u32, reply };
         // The answering thread ends after this file system, never before.
         let _ = self.ended.lock().unwrap_or_else(|broken| broken.into_inner()).send(ended);
@@ -252,7 +279,28 @@ impl Filesystem for Disk {
 
 #[cfg(test)]
 mod tests {
-    use super::is_of_sectors;
+    use super::*;
+
+    #[test]
+    fn what_was_taken_in_until_the_cut_is_noted() {
+        let mut disk = State::new(Image::new(4096));
+        assert_eq!(disk.take(0, &[1; 512], false), Some(0));
+        assert_eq!(disk.take(512, &[2; 512], true), Some(1));
+        disk.trace.events.push(Event::WriteEnded(1));
+        let trace = disk.cut();
+        assert_eq!((trace.writes.len(), trace.events.len()), (2, 3));
+        assert!(trace.writes[1].fua && !trace.writes[0].fua);
+        assert_eq!(disk.take(0, &[3; 512], true), None, "the power is off");
+    }
+
+    #[test]
+    #[should_panic(expected = "N1")]
+    fn a_write_that_is_not_noted_is_seen() {
+        let mut disk = State::new(Image::new(4096));
+        disk.take(0, &[1; 512], true);
+        disk.trace.writes.clear();
+        disk.cut();
+    }
 
     #[test]
     fn parts_of_sectors_are_refused() {

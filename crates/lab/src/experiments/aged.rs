@@ -1,5 +1,8 @@
 //! Volumes that have aged: files come and go by a habit and a seed, until the free space is as such
 //! a volume has it. The operations are the served volume's own. It measures nothing.
+//!
+//! Invariants:
+//! * A1. What lies there is what has come and not gone.
 
 use super::by_size::write;
 use super::nvme;
@@ -151,6 +154,8 @@ impl User {
             }
             self.add(c).await?;
         }
+        let there: u64 = self.files.iter().flatten().map(|f| f.1).sum();
+        assert_eq!(there, self.lying, "A1: blocks of {} files lie there", self.habit.name);
         c.sync_all().await
     }
 }

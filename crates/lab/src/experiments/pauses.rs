@@ -1,6 +1,9 @@
 //! How long a writer waits where the cleaner works: several callers write blocks at random, each
 //! durable before the next, to a log-structured store that is more or less full, on the modelled
 //! SATA disk. The store is the one that volumes lie in; it is asked as its volumes ask it.
+//!
+//! Invariants:
+//! * U1. Each write is counted once: whose wait is lost may have been the longest.
 
 use super::report::{Findings, Table};
 use super::verdict::Stated;
@@ -146,6 +149,8 @@ fn run(job: &Job) -> Result<Did, String> {
         if let Some(failed) = failed {
             return Err(failed);
         }
+        let counted = (waits.room.len() as u64, waits.whole.len() as u64);
+        assert_eq!(counted, (left, left), "U1: waits for room, and in all, of {left} writes");
         waits.room.sort_unstable();
         waits.whole.sort_unstable();
         // The cleaner and the checkpoints come to rest.

@@ -1,5 +1,8 @@
 //! Blocks that are written again and again: which ones, by a seed. Uniform, skewed in several ways,
 //! and one in the manner of a file server; how a log copes with each. It knows no experiment.
+//!
+//! Invariants:
+//! * Z1. What is written is some blocks of the volume, and not none.
 
 use super::segments::{Did, Log, Shape};
 use env::Rng;
@@ -103,6 +106,8 @@ impl Chooser {
         let file = self.by_zipf() * 48_271 % files;
         let (from, n) = (self.rng.below(FILE), self.rng.below(FILE) + 1);
         let written = file * FILE + from..file * FILE + (from + n).min(FILE);
+        let within = written.start < written.end && written.end <= self.blocks;
+        assert!(within, "Z1: {written:?} of {} blocks are written", self.blocks);
         let mut read = || {
             let file = if self.rng.one_in(4) { self.rng.below(files) } else { self.by_zipf() };
             let file = file * 48_271 % files;

@@ -1,4 +1,10 @@
 //! What each machine has found and done, and the judgement of it. It asks no volume.
+//!
+//! Invariants:
+//! * Y1. Each machine opens the volume once, under a name of its own: by that it is found among the
+//!   writers.
+//! * Y2. A machine is told of acts that it has begun, and of each it is known whether it is noted.
+//! * Y3. What a machine has left is what its acts make of what it had found.
 
 use crate::acts::Act;
 use crate::model::Model;
@@ -62,6 +68,8 @@ impl History {
             return Err(format!("broken: {machine} has found what was there at no moment"));
         };
         drop(known);
+        let known = all.iter().any(|w| w.machine == machine);
+        assert!(!known, "Y1: {machine} has opened the volume before");
         let (now, machine) = (base.clone(), machine.to_owned());
         let (acts, noted) = (Vec::new(), Vec::new());
         let answered = opened;
@@ -115,6 +123,8 @@ impl History {
     /// The machine was told that so many of its acts are durable.
     pub(crate) fn acknowledge(&self, n: usize, acts: usize) {
         let w = &mut self.0.borrow_mut()[n];
+        let begun = w.acts.len();
+        assert!(acts <= begun, "Y2: {} is told of {acts} acts, and has begun {begun}", w.machine);
         w.acknowledged = w.acknowledged.max(acts);
     }
 
@@ -135,11 +145,25 @@ impl History {
 
     /// What is wrong: each machine has found what was there after so many acts of the one before as
     /// that one was told are durable, or after more of them. `epochs`: the machines in the order in
-    /// which the volume was theirs. And nobody has answered later than `late` after the next one
-    /// had opened it.
-    pub(crate) fn judge(&self, epochs: &[String], late: Nanos) -> Result<(), String> {
+    /// which the volume was theirs, as it was known at `seen`. And nobody has answered later than
+    /// `late` after the next one had opened it.
+    pub(crate) fn judge(
+        &self,
+        (epochs, seen): (&[String], Nanos),
+        late: Nanos,
+    ) -> Result<(), String> {
         let all = self.0.borrow();
         let of = |m: &String| all.iter().find(|w| w.machine == *m);
+        for w in all.iter() {
+            assert_eq!(w.noted.len(), w.acts.len(), "Y2: notes of {}", w.machine);
+            // All its acts are done once more.
+            debug_assert!(w.moments().last() == Some(&w.now), "Y3: {} has left another", w.machine);
+            // A standby may open it while the others are judged.
+            if w.opened <= seen && !epochs.contains(&w.machine) {
+                let name = &w.machine;
+                return Err(format!("broken: {name} has opened the volume, which was never its"));
+            }
+        }
         let writings: Vec<&Writing> = epochs.iter().filter_map(of).collect();
         for pair in writings.windows(2) {
             let (before, next) = (pair[0], pair[1]);

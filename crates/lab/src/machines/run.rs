@@ -128,6 +128,7 @@ pub(crate) fn run(case: Case, plant: Plant, tell: bool) -> Result<(), String> {
         }
         // Who judges is on no network.
         let as_it_is = SimBucket::of(all.env.clone(), all.bucket.objects(), (1, CALM));
+        let seen = all.env.now();
         let way: Rc<dyn Bucket> = Rc::new(Way(as_it_is.machine(None)));
         let epochs = bucket::writers(&way).await.map_err(|why| format!("broken: {why}"))?;
         // A fence under a name that had been used before does not count: its writer tried again.
@@ -139,7 +140,7 @@ pub(crate) fn run(case: Case, plant: Plant, tell: bool) -> Result<(), String> {
             all.history.tell();
             eprintln!("in the order of their epochs: {}", order.join(", "));
         }
-        all.history.judge(&order, Nanos(SILENT.0 / 2))
+        all.history.judge((&order, seen), Nanos(SILENT.0 / 2))
     })
 }
 

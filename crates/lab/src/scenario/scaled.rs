@@ -1,5 +1,8 @@
 //! A scenario on a volume of larger blocks: everything that is counted in bytes is as many blocks
 //! there, so that what fills an inode's own pointers, or crosses into an indirect block, does so.
+//!
+//! Invariants of a script, which judges rely on:
+//! * S1. There are states to be looked at: the act from which on they are is one of its own.
 
 use super::{HOLES, Script, holes, script};
 use crate::acts::Act;
@@ -7,15 +10,22 @@ use crate::acts::Act;
 /// The script of a scenario and seed, on a volume whose blocks are `times` as long as the shortest;
 /// None: no such scenario.
 pub(crate) fn script_on(name: &str, seed: u64, times: u64) -> Option<Script> {
-    match name {
+    let script = match name {
         // An indirect block maps more of them, too.
-        HOLES => Some(holes::script(seed, times)),
-        _ if times == 1 => script(name, seed),
-        _ => script(name, seed).map(|s| s.scaled(times)),
-    }
+        HOLES => holes::script(seed, times),
+        _ if times == 1 => script(name, seed)?,
+        _ => script(name, seed)?.scaled(times),
+    };
+    script.check(name, seed);
+    Some(script)
 }
 
 impl Script {
+    fn check(&self, name: &str, seed: u64) {
+        let (from, count) = (self.from, self.acts.len());
+        assert!(from <= count, "S1: {name}:{seed} is looked at from act {from} on, of {count}");
+    }
+
     /// The same for a volume whose blocks are `times` as long.
     pub(crate) fn scaled(self, times: u64) -> Script {
         let all = |acts: Vec<Act>| acts.into_iter().map(|a| a.scaled(times)).collect();
