@@ -70,32 +70,38 @@ fn mkfs_overwrites_nothing_without_force() {
 #[test]
 fn mkfs_that_is_interrupted_leaves_no_image() {
     use std::os::unix::process::ExitStatusExt;
+    use std::time::Instant;
     let folder = Folder::new();
     let (image, log) = (folder.0.join("new.img"), folder.0.join("log"));
+    let begin = || {
+        let mut mkfs = std::process::Command::new(CAIRN);
+        mkfs.args(["mkfs", s(&image), "--size", "256G", "--log", s(&log)]);
+        mkfs.spawn().unwrap()
+    };
+    let remove = || [&image, &log].map(|made| std::fs::remove_file(made).unwrap());
+    let begun = Instant::now();
+    assert!(begin().wait().unwrap().success());
+    let whole = begun.elapsed();
+    remove();
     for signal in [Signal::INT, Signal::TERM] {
-        // On a busy machine it may have ended before it hears of the signal.
-        let hit = (0..50).any(|_| {
-            let mut mkfs = std::process::Command::new(CAIRN);
-            mkfs.args(["mkfs", s(&image), "--size", "2T", "--log", s(&log)]);
-            let mut child = mkfs.spawn().unwrap();
-            while !image.exists() && child.try_wait().unwrap().is_none() {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+        let mut hit = 0;
+        // In the middle of it, as long as it takes on this machine: sooner, and later.
+        for tenths in [2, 4, 6, 8] {
+            let mut child = begin();
+            std::thread::sleep(whole * tenths / 10);
             if child.try_wait().unwrap().is_none() {
                 kill_process(Pid::from_child(&child), signal).unwrap();
             }
             let ended = child.wait().unwrap();
             if ended.success() {
-                for made in [&image, &log] {
-                    std::fs::remove_file(made).unwrap();
-                }
-                return false;
+                remove();
+                continue;
             }
             assert_eq!(ended.signal(), Some(signal.as_raw()));
-            true
-        });
-        assert!(hit, "{signal:?} has always come too late");
-        assert!(!image.exists() && !log.exists(), "{signal:?}: something is left");
+            assert!(!image.exists() && !log.exists(), "{signal:?}: something is left");
+            hit += 1;
+        }
+        assert!(hit > 0, "{signal:?} has always come too late");
     }
 }
 

@@ -47,11 +47,12 @@ impl Act {
             }
             Act::Punch(_, at, len)
             | Act::Allocate(_, at, len, _)
+            | Act::Zero(_, at, len, _)
             | Act::Collapse(_, at, len)
             | Act::Insert(_, at, len) => {
                 (*at, *len) = (place(*at), long(*at, *len));
             }
-            Act::Emerge(_, len, _) => *len = place(*len as u64) as usize,
+            Act::Emerge(_, len, _) | Act::Linger(_, len, _) => *len = place(*len as u64) as usize,
             _ => (),
         }
         self
