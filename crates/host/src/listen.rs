@@ -17,7 +17,7 @@ use crate::seats::{Limits, Seat, Seats};
 use crate::{Outlet, Pool};
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::TcpStreamExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -118,6 +118,8 @@ pub fn listen(
             let started = thread.spawn(move || {
                 if let Err(why) = serve(&pool, &stream, &*for_it, &seat) {
                     tracing::info!("connection closed: {why}");
+                    // What is under way holds the socket until it is answered.
+                    let _ = stream.shutdown(Shutdown::Both);
                 }
             });
             if let Err(e) = started {

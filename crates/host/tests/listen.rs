@@ -1,6 +1,7 @@
 //! What strangers, and clients that mean no good, can make a listener spend: places, descriptors,
 //! time. The protocol is one of the test's own: a request is a byte that says how many follow, and
-//! is answered with that byte; one of [`LATE`] later, by another thread.
+//! is answered with that byte; one of [`LATE`] later, by another thread, one of [`NEVER`] not at
+//! all, and one of [`NONSENSE`] ends the connection.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -17,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What is answered late, and how late.
 const LATE: u8 = 3;
 const LATER: Duration = Duration::from_millis(100);
+
+const NEVER: u8 = 4;
+const NONSENSE: u8 = 0;
 
 struct Toy {
     outlet: Outlet,
@@ -43,9 +47,18 @@ impl Protocol for Toy {
         while input.first().is_some_and(|n| input.len() > usize::from(*n)) {
             let request: Vec<u8> = input.drain(..=usize::from(input[0])).collect();
             *number += 1;
-            if request[0] == LATE {
-                self.answer_late();
-                continue;
+            match request[0] {
+                LATE => {
+                    self.answer_late();
+                    continue;
+                }
+                NEVER => {
+                    // Whoever is to answer it holds on to the connection.
+                    std::mem::forget(self.outlet.clone());
+                    continue;
+                }
+                NONSENSE => return Err("nonsense".into()),
+                _ => (),
             }
             self.outlet.send(vec![env::Piece::Own(vec![request[0]])]);
         }
@@ -227,4 +240,14 @@ fn one_whose_last_answer_was_late_makes_way() {
     assert!(matches!(only.read(&mut [0; 1]), Ok(1)));
     let _new = makes_way(at, None);
     assert!(ends(&mut only));
+}
+
+#[test]
+fn a_connection_that_is_closed_ends_though_something_is_under_way() {
+    let (at, _) = served("127.0.0.1:0", Limits::default());
+    let mut s = client(at);
+    s.write_all(&[NEVER, 7, 7, 7, 7]).unwrap();
+    assert!(asks(&mut s));
+    s.write_all(&[NONSENSE]).unwrap();
+    assert!(ends(&mut s));
 }

@@ -239,6 +239,7 @@ mod tests {
         assert!(!all[0].covers("other", ip("10.9.8.7")) && !all[0].writable);
         assert!(all[0].covers("vol", ip("::ffff:10.1.1.1")));
         assert_eq!(user(&all[0], 0, 0, "10.1.1.1:700"), (NOBODY, NOBODY));
+        assert_eq!(user(&all[0], 1000, 0, "10.1.1.1:700"), (1000, NOBODY), "X1: nor root's group");
         assert_eq!(user(&all[1], 0, 0, "192.168.1.7:700"), (0, 0));
         assert_eq!(user(&all[1], 0, 0, "192.168.1.7:7000"), (NOBODY, NOBODY));
         let mapped = &parse_export("v=::ffff:10.1.0.0/112").unwrap()[0];
