@@ -92,21 +92,21 @@ impl Table {
         let has: Vec<Extent> = self.extents.range(own, own + u64::from(e.n)).collect();
         // In the numbers of what is handed over.
         let ends = |h: &Extent| (e.v.0 + (h.v.0 - own), e.v.0 + (h.end() - own));
-        let (mut at, mut left) = (e.v.0, u64::from(e.n));
+        let (mut at, mut done) = (e.v.0, 0);
         for (from, to) in has.iter().map(ends).chain([(e.end(), e.end())]) {
             if at < from {
                 let new = e.cut(at, from);
-                left -= u64::from(new.n);
+                done += new.n;
                 self.extents.set(Extent { v: Virt(own + (at - e.v.0)), ..new });
             }
             if from < to {
                 let old = e.cut(from, to);
-                left -= u64::from(old.n);
+                done += old.n;
                 self.died(&old);
             }
             at = to;
         }
-        assert_eq!(left, 0, "S2: of {e:?} so many blocks have no owner, and have not died");
+        assert_eq!(done, e.n, "S2: of {e:?} so many blocks have another owner, or none");
     }
 
     /// A record says so (S3, S5).

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bucket::{AtRest, FormatOptions, OpenOptions, Store, TakeOver};
-use env::{Block, Bucket, Disk, Durability};
+use env::{Block, Bucket, Disk, DiskErrorKind, Durability};
 use sim::{Image, SimBucket, Trouble, Way, World, block_on};
 use std::rc::Rc;
 
@@ -29,6 +29,14 @@ fn all_of_a_huge_volume_is_given_back_at_once() {
             // Some lie in objects when they are freed, and some have only gathered.
             let how = if n.is_multiple_of(2) { Durability::Fua } else { Durability::Cached };
             store.write(v * 4096, vec![Block::copy_of(&[n; 4096])], how).await.unwrap();
+        }
+        // None of it goes into a group (I4).
+        for n in [1, 2] {
+            let blocks = vec![Block::zeroed(4096); n];
+            let at = (BLOCKS + 1 - n as u64) * 4096;
+            let refused = store.write(at, blocks, Durability::Cached).await.unwrap_err();
+            assert_eq!(refused.kind, DiskErrorKind::OutOfRange);
+            assert!(store.discard(at, n as u64 * 4096).await.is_err());
         }
         store.discard(4096, (BLOCKS - 2) * 4096).await.unwrap();
         store.flush().await.unwrap();

@@ -103,6 +103,8 @@ pub(crate) fn salvage(block: &mut [u8], alive: &dyn Fn(u32) -> bool) -> usize {
         }
         at = next;
     }
+    let whole = block.len() < ENTRY_MIN || chain(block).is_some();
+    assert!(whole, "K5: {} bytes of entries were made a chain, and are none", block.len());
     given_up
 }
 

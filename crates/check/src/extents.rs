@@ -74,9 +74,11 @@ pub(crate) fn read(
     ino: Ino,
 ) -> Result<Tree, CheckError> {
     let seed = frame.geo.sums.of_inode(ino, InodeRef(raw).generation());
+    let end = InodeRef(raw).size().div_ceil(frame.geo.block_bytes as u64);
     let root = &raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES];
     let from = |root: &[u8], h| -> Result<Tree, CheckError> {
-        let mut reader = Reader { view, frame, seed, seen: BTreeSet::new(), tree: Tree::default() };
+        let (seen, tree) = (BTreeSet::new(), Tree::default());
+        let mut reader = Reader { view, frame, seed, end, seen, tree };
         reader.node(root, h, (0, BLOCKS_MAX))?;
         let mut tree = Tree { met: reader.seen, ..reader.tree };
         set_apart(&mut tree);
@@ -107,6 +109,8 @@ struct Reader<'r, 'v> {
     view: &'r View<'v>,
     frame: &'r Frame,
     seed: Option<InodeSeed>,
+    /// The block behind the file's last, by its size.
+    end: u64,
     seen: BTreeSet<u64>,
     tree: Tree,
 }
@@ -177,9 +181,9 @@ impl Reader<'_, '_> {
         Mapped { len: (next - first) as u32, ..m }
     }
 
-    /// Those parts of an extent that may be a file's. Of one that is not `placed` between its
-    /// neighbours, and goes where no file's block can be, two numbers are wrong: it is none, and
-    /// might have all that is free.
+    /// Those parts of an extent that may be a file's. One that goes where no file's block can be
+    /// has a wrong length, and might have all that is free: it ends with the file. If it is not
+    /// `placed` between its neighbours either, it is none.
     fn extent(&mut self, m: Mapped, placed: bool) {
         if m.len == 0 || m.end() > BLOCKS_MAX {
             self.tree.illegal += 1;
@@ -202,9 +206,11 @@ impl Reader<'_, '_> {
         }
         if held < u64::from(m.len) {
             self.tree.illegal += 1;
-            if !placed {
-                self.tree.extents.truncate(before);
-            }
+            let end = if placed { self.end } else { 0 };
+            let len = |m: &Mapped| end.saturating_sub(u64::from(m.first)).min(u64::from(m.len));
+            let parts = self.tree.extents.split_off(before);
+            let kept = parts.into_iter().map(|m| Mapped { len: len(&m) as u32, ..m });
+            self.tree.extents.extend(kept.filter(|m| m.len > 0));
         }
     }
 }

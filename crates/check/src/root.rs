@@ -95,5 +95,7 @@ pub(crate) fn mended(
     let mut out = root.to_vec();
     let h = Head { entries: kept, max, depth };
     set_head(&mut out, h);
+    let again = head(&out, None);
+    assert_eq!(again, Ok(h), "K9: a root of a tree that was mended is none");
     Ok(Some((out, h)))
 }

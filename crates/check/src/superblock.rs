@@ -5,12 +5,13 @@ use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::pass1::{BAD_BLOCKS_INO, BOOT_LOADER_INO, RESIZE_INO};
 use crate::run::Check;
-use format::ext::Superblock;
+use crate::tables::Frame;
 use format::ext::features::{compat, incompat, ro_compat};
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
 use format::ext::mmp::{MMP_BYTES, Mmp};
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use format::ext::{Geometry, Superblock};
 use format::{BlockNo, GroupNo, Ino};
 
 /// Where the primary superblock begins in its block.
@@ -83,7 +84,9 @@ impl Check<'_> {
         if !self.sb.has_incompat(incompat::MMP) {
             return Ok(());
         }
-        let Some(at) = self.geo().mmp else {
+        let geo = Geometry { mmp: None, ..self.geo() };
+        let others = Frame::new(geo, self.frame.descs.to_vec());
+        let Some(at) = self.geo().mmp.filter(|at| !others.is_meta(*at)) else {
             let text = "mmp's block cannot be where the superblock says: e2fsck finds another";
             self.found(Kind::Mmp, Place::Volume, text);
             return Ok(());

@@ -216,7 +216,7 @@ impl<'a> Check<'a> {
 
 /// So many things in parts, each of which weighs as much or is a single one.
 fn split(count: u32, weight: u32, of: impl Fn(u32) -> u32) -> Vec<Range<u32>> {
-    let (mut parts, mut from, mut sum) = (Vec::new(), 0, 0u32);
+    let (mut parts, mut from, mut sum): (Vec<Range<u32>>, _, _) = (Vec::new(), 0, 0u32);
     for n in 0..count {
         sum = sum.saturating_add(of(n));
         if sum >= weight || n + 1 == count {
@@ -224,5 +224,11 @@ fn split(count: u32, weight: u32, of: impl Fn(u32) -> u32) -> Vec<Range<u32>> {
             (from, sum) = (n + 1, 0);
         }
     }
+    let all: u32 = parts.iter().map(|p| p.end - p.start).sum();
+    assert_eq!(
+        (all, from),
+        (count, count),
+        "K7: parts of so many things are not each of them once"
+    );
     parts
 }

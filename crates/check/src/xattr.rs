@@ -110,6 +110,7 @@ impl Check<'_> {
             self.xattr_users.iter().filter_map(|(b, n)| n.map(|n| (*b, n))).collect();
         for (b, users) in used {
             let block = BlockNo(b);
+            assert!(users > 0, "K3: attribute block {b} is claimed, and nobody has it");
             let says = refcount(&self.view.read(block)?);
             if says == users {
                 continue;

@@ -6,11 +6,11 @@
 use crate::common::rounds::Rounds;
 use crate::common::wide::{ALL, Layout, Of, made4};
 use crate::common::{Counted, Scratch, Two, check_both, e2fsck};
-use check::{CheckError, Options, check, check_together};
-use format::Ino;
+use check::{CheckError, Kind, Options, check, check_together};
 use format::bytes::set32;
 use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, Superblock, extents};
+use format::{GroupNo, Ino};
 use std::sync::atomic::AtomicUsize;
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
@@ -134,6 +134,23 @@ fn a_damaged_block_of_mmp_is_made_anew() {
         report.plan.apply(&mut broken, &mut ()).unwrap();
         assert!(check_both(&broken, &OPTIONS).unwrap().is_sound());
         assert_eq!(e2fsck(&s, &broken).0, 0, "byte {byte}");
+    }
+}
+
+/// A block of mmp that is said to be in an inode table, or a bitmap, is not made there.
+#[test]
+fn a_block_of_mmp_does_not_go_over_the_volumes_own() {
+    let image = made4(&["-J", "size=1", "-O", "mmp,^metadata_csum"], 1024, 20 * M);
+    let geo = Geometry::of(&Superblock::decode(&image[1024..2048]).unwrap());
+    let d = GroupDesc::decode(&image[geo.desc_at(GroupNo(0)) as usize..]);
+    for block in [d.inode_table, d.inode_bitmap] {
+        let mut broken = image.clone();
+        broken[1024 + 0x168..1024 + 0x16c].copy_from_slice(&(block as u32).to_le_bytes());
+        let report = check_both(&broken, &OPTIONS).unwrap();
+        assert!(report.counts.contains_key(&Kind::Mmp), "{block}: {:#?}", report.findings);
+        report.plan.apply(&mut broken, &mut ()).unwrap();
+        let at = block as usize * 1024;
+        assert!(broken[at..at + 1024] == image[at..at + 1024], "block {block} is another");
     }
 }
 

@@ -323,3 +323,18 @@ fn an_extent_of_a_wrong_place_and_length_leaves_room_for_a_repair() {
         assert!(asked(&s, &broken, file) == asked(&s, &image, file), "{file}");
     }
 }
+
+/// The same of one whose length alone is wrong: what goes beyond the file's end is no part of it.
+#[test]
+fn an_extent_of_a_wrong_length_ends_with_its_file() {
+    let s = Scratch::new("long-last");
+    let image = made4(&["-J", "size=1", "-O", "^metadata_csum"], 1024, 20 * M);
+    let tree = asked(&s, &image, "ex /double");
+    assert_eq!(tree.lines().filter(|l| l.contains("0/ 0")).count(), 1, "{tree}");
+    let mut broken = edited(&s, &image, "sif /double block[4] 0x7fff\n");
+    let report = repaired(&s, &mut broken, "long-last");
+    assert!(!report.counts.contains_key(&Kind::NoRoom), "{:#?}", report.findings);
+    for file in ["cat /double", "ls -p /many", "cat /pieces"] {
+        assert!(asked(&s, &broken, file) == asked(&s, &image, file), "{file}");
+    }
+}
