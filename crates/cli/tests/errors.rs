@@ -75,18 +75,20 @@ fn mkfs_that_is_interrupted_leaves_no_image() {
     let (image, log) = (folder.0.join("new.img"), folder.0.join("log"));
     let begin = || {
         let mut mkfs = std::process::Command::new(CAIRN);
-        mkfs.args(["mkfs", s(&image), "--size", "256G", "--log", s(&log)]);
+        mkfs.args(["mkfs", s(&image), "--size", "512G", "--log", s(&log)]);
         mkfs.spawn().unwrap()
     };
     let remove = || [&image, &log].map(|made| std::fs::remove_file(made).unwrap());
     let begun = Instant::now();
     assert!(begin().wait().unwrap().success());
-    let whole = begun.elapsed();
+    let mut whole = begun.elapsed();
     remove();
     for signal in [Signal::INT, Signal::TERM] {
         let mut hit = 0;
-        // In the middle of it, as long as it takes on this machine: sooner, and later.
-        for tenths in [2, 4, 6, 8] {
+        // In the middle of it, as long as it takes on this machine: sooner, and later. The first
+        // time takes longer than those after it.
+        for tenths in [9, 7, 5, 3, 8, 6, 4, 2] {
+            let begun = Instant::now();
             let mut child = begin();
             std::thread::sleep(whole * tenths / 10);
             if child.try_wait().unwrap().is_none() {
@@ -94,6 +96,7 @@ fn mkfs_that_is_interrupted_leaves_no_image() {
             }
             let ended = child.wait().unwrap();
             if ended.success() {
+                whole = whole.min(begun.elapsed());
                 remove();
                 continue;
             }
