@@ -28,7 +28,7 @@ use cache::Role;
 use format::ext::csum::{self, Sums};
 use format::ext::features::incompat;
 use format::ext::inode::{FLAG_VALUE, InodeMut, InodeRef, Which};
-use format::ext::xattr::{self, Elsewhere};
+use format::ext::xattr::{self, Elsewhere, VALUE_MAX};
 use format::{FileBlock, FormatError};
 use integrity::{Change, Txn};
 use std::collections::BTreeSet;
@@ -36,8 +36,6 @@ use ufs::InodeHandle;
 use ufs::store::{Contents, Directories, Transactions};
 use vfs::{FsError, Kind};
 
-/// The longest value.
-const VALUE_MAX: usize = 65_536;
 /// A value's blocks lie in so many groups at most: what a transaction may edit has a bound.
 const GROUPS_MAX: usize = 4;
 /// The mode of a value's inode.

@@ -6,12 +6,11 @@
 //! then the next. What lies elsewhere stays there as long as it is not set anew.
 
 use crate::Ufs;
-use crate::ops::xattr::VALUE_MAX;
 use crate::store::{InodeHandle, Store};
 use crate::xattrs::ACL_ACCESS;
 use format::ext::inline;
 use format::ext::inode::{FAST_SYMLINK_MAX, InodeRef};
-use format::ext::xattr::{self, Attribute, Elsewhere};
+use format::ext::xattr::{self, Attribute, Elsewhere, VALUE_MAX};
 use format::{FormatError, Ino};
 use integrity::Credits;
 use std::collections::BTreeMap;

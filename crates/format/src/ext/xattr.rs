@@ -12,6 +12,8 @@ pub const BLOCK_HEAD: usize = 32;
 /// Bytes before the entries in an inode.
 pub const INODE_HEAD: usize = 4;
 const ENTRY_HEAD: usize = 16;
+/// The longest value, as Linux has it.
+pub const VALUE_MAX: usize = 65_536;
 
 /// A value that is another inode's contents (`ea_inode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,7 +18,7 @@ mod space;
 mod sync;
 mod trim;
 mod write;
-pub(crate) mod xattr;
+mod xattr;
 
 use crate::Ufs;
 use crate::inode::Inode;

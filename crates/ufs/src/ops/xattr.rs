@@ -8,14 +8,11 @@ use crate::store::Store;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT};
 use format::ext::acl;
 use format::ext::inode::{InodeMut, Which};
-use format::ext::xattr::{Attribute, join_name, split_name};
+use format::ext::xattr::{Attribute, VALUE_MAX, join_name, split_name};
 use integrity::Change;
 use std::rc::Rc;
 use vfs::access::{READ, WRITE};
 use vfs::{FsError, Reply, XattrMode};
-
-/// The longest value, as Linux has it.
-pub(crate) const VALUE_MAX: usize = 65_536;
 
 /// What a program may do that root may, given to its file.
 const CAPABILITY: &[u8] = b"security.capability";
