@@ -1,6 +1,6 @@
 //! Sequential writes: notices that a file is written from front to back, and says which blocks the
 //! writer has left behind, a whole transfer at a time, so that the disk works while the writer
-//! does (clusters are written when they are full: McVoy and Kleiman, USENIX 1991). Small files and
+//! does (clusters are written when they are full: mcvoy-1991). Small files and
 //! scattered writes wait for the usual write-back. One for each inode; it decides and does not
 //! write.
 

@@ -1,5 +1,5 @@
-//! Chance from a seed (splitmix64): one seed, one run. Not for secrets; keys come from the world at
-//! mkfs.
+//! Chance from a seed (splitmix64, steele-2014): one seed, one run. Not for secrets; keys come from
+//! the world at mkfs.
 
 /// A generator of pseudo-random numbers.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 //! What fsync costs in soft updates: a flush for each level of what the file waits for, and no more
-//! (Ganger, Patt 1994; McKusick, Ganger 1999: bits and contents, inodes, names). What operations
+//! (ganger-1994 and mckusick-1999: bits and contents, inodes, names). What operations
 //! cost in mode sync: a flush for each level up to the names.
 
 use crate::acts::Act;

@@ -15,7 +15,7 @@ use env::DiskError;
 use std::rc::Rc;
 
 /// When the cleaner works under pressure, and how much at a time. Sprite's began below a few tens
-/// of free segments, took a few tens, and ended at 50 to 100 (Rosenblum and Ousterhout 1992).
+/// of free segments, took a few tens, and ended at 50 to 100 (rosenblum-1992).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
     /// It begins when fewer than so many of a hundred segments are free, beyond what is kept for

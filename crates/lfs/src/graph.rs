@@ -1,4 +1,4 @@
-//! What is read behind what (Matthews et al. 1997, section 5): for each block that was read from
+//! What is read behind what (matthews-1997, section 5): for each block that was read from
 //! the disk, the few that were read next, how often, and what of that would be quicker if they lay
 //! one behind the other. It reads and moves nothing, and where a block lies it is told.
 //!
@@ -7,7 +7,7 @@
 //!             goes. A pause ends what was read one after the other.
 //! Terms       *chain*: blocks in the order in which they are mostly read, no more than a segment
 //!             holds. Edges from the heaviest on join the chain that ends with A and the one that
-//!             begins with B (Pettis and Hansen 1990). *Break*: two blocks of a chain of which the
+//!             begins with B (pettis-1990). *Break*: two blocks of a chain of which the
 //!             second does not lie shortly behind the first.
 //! Cost        A look-up for each block that is read from the disk, [`NODE_BYTES`] for each that is
 //!             known.

@@ -43,7 +43,7 @@ const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 const SEGMENTS_FOR_CLASSES: u32 = 512;
 
 /// A segment's size if nobody asked for one: on a disk of this size a table of at most 2^14, and
-/// where the disk takes long for an access, what that asks for (Matthews et al. 1997), as long as
+/// where the disk takes long for an access, what that asks for (matthews-1997), as long as
 /// each class of blocks has a head.
 fn segment_bytes_for(disk_bytes: u64, speed: Option<Speed>) -> u64 {
     let by_size = match disk_bytes {

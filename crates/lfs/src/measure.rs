@@ -31,7 +31,7 @@ impl Speed {
     pub const USUAL: Speed = Speed { access: 12_000_000, bandwidth: 150_000_000 };
 
     /// Four times what it could write while it moves its arm: with smaller segments the accesses
-    /// weigh too much, with larger ones cleaning does (Matthews et al. 1997, section 4.1).
+    /// weigh too much, with larger ones cleaning does (matthews-1997, section 4.1).
     pub fn segment_bytes(&self) -> u64 {
         (self.access as f64 * self.bandwidth as f64 * 4e-9) as u64
     }

@@ -2,7 +2,7 @@
 //! new segments or into the holes of others. They see tables and costs only, so that the same code
 //! works for a store on a disk and in simulations; they ask no disk.
 //!
-//! Two ways to make free segments (Matthews et al. 1997):
+//! Two ways to make free segments (matthews-1997):
 //!
 //! ```text
 //!  clean   N victims are read, what lives is written as whole segments   frees what was dead
@@ -18,20 +18,20 @@ use crate::geometry::SegNo;
 pub enum Policy {
     /// The emptiest are cleaned.
     Greedy,
-    /// The most gain for the work, old segments first (Rosenblum and Ousterhout 1992).
+    /// The most gain for the work, old segments first (rosenblum-1992).
     CostBenefit,
-    /// The same, knowing what need not be read because it is in memory (Matthews et al. 1997).
+    /// The same, knowing what need not be read because it is in memory (matthews-1997).
     CostBenefitCached,
     /// The same with the root of the age: where blocks are written more or less often in all
     /// degrees, the age itself makes too much of what is merely old. What is in memory counts too,
     /// and all other reading half, which makes what is written less.
     #[default]
     Balanced,
-    /// What is dead to what lives, times the age (Wang et al. 2022).
+    /// What is dead to what lives, times the age (wang-2022).
     SepBit,
     /// The emptiest are emptied into the holes of the fullest.
     Plug,
-    /// Cleans or plugs, whichever is cheaper for the pass at hand (Matthews et al. 1997).
+    /// Cleans or plugs, whichever is cheaper for the pass at hand (matthews-1997).
     Paper,
     /// Cleans, old segments and those in memory first or the emptiest, or plugs: whichever is
     /// cheaper once it has been done for long.
@@ -334,9 +334,9 @@ impl Planner {
     }
 }
 
-/// Classes of blocks by how long they live, each of which goes to a head of its own (SepBIT: Wang
-/// et al. 2022): what users write by how long the block they replace has lived, what is moved by
-/// its age. Times are in blocks that users have written.
+/// Classes of blocks by how long they live, each of which goes to a head of its own (SepBIT,
+/// wang-2022): what users write by how long the block they replace has lived, what is moved by its
+/// age. Times are in blocks that users have written.
 #[derive(Clone, Debug, Default)]
 pub struct Lifespans {
     /// How long segments of class 0 lasted: the sum of the last few, and how many those are.

@@ -1,4 +1,4 @@
-//! Laying what is read together one behind the other, in idle time (Matthews et al. 1997, section
+//! Laying what is read together one behind the other, in idle time (matthews-1997, section
 //! 5): chains of the graph (graph.rs) are moved as the cleaner moves survivors, in their order. It
 //! does not know why blocks are read.
 //!

@@ -10,9 +10,9 @@
 use crate::calls::{MNT, Pending};
 use crate::handle;
 use crate::mountd;
-use crate::nfs3;
+use crate::nfs3::{self, access};
 use crate::replies::{fattr, post, status, wcc};
-use crate::rpc;
+use crate::rpc::{self, Refusal};
 use crate::server::Server;
 use crate::xdr::Writer;
 use env::Rope;
@@ -122,7 +122,7 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
     };
     // A client that is told of a failure is better off than one whose server has gone.
     debug_assert!(known, "A2: procedure {} is answered with {reply:?}", p.procedure);
-    if known { w.0 } else { rpc::refuse(p.xid, 5, None) }
+    if known { w.0 } else { rpc::refuse(p.xid, Refusal::SystemError) }
 }
 
 /// Makes a handle of an inode's attributes.
@@ -170,7 +170,11 @@ fn plain(
             let attr = around[0].after.as_ref();
             let is_dir = attr.is_some_and(|a| a.kind() == Kind::Dir);
             post(w, attr, fsid);
-            w.u32(access_reply(*bits) & p.asked & if is_dir { OF_DIR } else { OF_FILE });
+            w.u32(
+                access::of_ours(*bits)
+                    & p.asked
+                    & if is_dir { access::OF_DIR } else { access::OF_FILE },
+            );
         }
         (nfs3::READLINK, Reply::Bytes(text)) => {
             post(w, around[0].after.as_ref(), fsid);
@@ -207,11 +211,6 @@ fn plain(
     }
     true
 }
-
-/// Of ACCESS's bits, those that mean something for a directory: read 1, look up 2, modify 4, extend
-/// 8, delete 16; and for anything else, where the last is execute, 32.
-const OF_DIR: u32 = 0x1f;
-const OF_FILE: u32 = 0x2d;
 
 /// What FSINFO and PATHCONF tell, which never changes.
 fn about(w: &mut Writer, procedure: u32, info: &VolumeInfo) {
@@ -275,9 +274,4 @@ fn listing(
     }
     w.bool(false);
     w.bool(eof);
-}
-
-fn access_reply(ours: u32) -> u32 {
-    let has = |bit: u32, nfs: u32| if ours & bit != 0 { nfs } else { 0 };
-    has(4, 1) | has(1, 2 | 32) | has(2, 4 | 8) | has(8, 16)
 }

@@ -4,7 +4,7 @@
 use crate::answers::fail;
 use crate::handle::{self, Handle};
 use crate::nfs3;
-use crate::rpc::{self, Head};
+use crate::rpc::{self, Head, Refusal};
 use crate::server::{Server, User};
 use crate::xdr::{Garbage, Reader};
 use env::Rope;
@@ -59,17 +59,17 @@ const ACCES: u32 = 13;
 /// Begins an NFS call.
 pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Begun {
     if head.version != 3 {
-        return Begun::Now(rpc::refuse(head.xid, 2, Some((3, 3))));
+        return Begun::Now(rpc::refuse(head.xid, Refusal::VersionMismatch(3, 3)));
     }
     if head.procedure == nfs3::NULL {
         return Begun::Now(rpc::success(head.xid).0);
     }
     if head.procedure > nfs3::COMMIT {
-        return Begun::Now(rpc::refuse(head.xid, 3, None));
+        return Begun::Now(rpc::refuse(head.xid, Refusal::ProcedureUnavailable));
     }
     match decode(server, head, r, user) {
         Ok(b) => b,
-        Err(Garbage) => Begun::Now(rpc::refuse(head.xid, 4, None)),
+        Err(Garbage) => Begun::Now(rpc::refuse(head.xid, Refusal::GarbageArguments)),
     }
 }
 
@@ -106,7 +106,10 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
             pending.asked = r.u32()?;
             // Nothing is written where the export is read-only.
             let most = if rule.writable { u32::MAX } else { READ | EXECUTE };
-            Ok(Request::Access { ino: first.ino, mask: access_mask(pending.asked) & most })
+            Ok(Request::Access {
+                ino: first.ino,
+                mask: nfs3::access::to_ours(pending.asked) & most,
+            })
         }
         _ => single(p, (first, server.block_bytes(first.volume)), r, &mut durable)?.ok_or(BADTYPE),
     };
@@ -249,11 +252,4 @@ fn readdir(p: u32, ino: u32, r: &mut Reader<'_>) -> Result<Request, Garbage> {
     let max_bytes = (count as usize).min(TRANSFER_BYTES_MAX).saturating_sub(BESIDES);
     let entry_bytes = if p == nfs3::READDIRPLUS { 28 + 88 + 8 + 24 } else { 28 };
     Ok(Request::ReadDir { dir: ino, cookie, max_bytes, entry_bytes, attrs: p == nfs3::READDIRPLUS })
-}
-
-/// NFS's bits: read 1, lookup 2, modify 4, extend 8, delete 16, execute 32. Ours: read 4, write 2,
-/// execute or search 1, delete 8.
-fn access_mask(nfs: u32) -> u32 {
-    let has = |bits: u32, ours: u32| if nfs & bits != 0 { ours } else { 0 };
-    has(1, 4) | has(2 | 32, 1) | has(4 | 8, 2) | has(16, 8)
 }

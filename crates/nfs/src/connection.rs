@@ -11,7 +11,7 @@ use crate::mountd;
 use crate::nfs3;
 use crate::nlm;
 use crate::quota::{self, Quota};
-use crate::rpc::{self, BadHead, Head};
+use crate::rpc::{self, BadHead, Head, Refusal};
 use crate::server::{Server, User};
 use crate::state::{Asked, RECORD_BYTES_MAX, State, mark};
 use crate::xdr::Reader;
@@ -218,7 +218,7 @@ impl Connection {
             rpc::MOUNT => mountd::begin(&self.server, &head, &mut r, &user),
             rpc::NFS => calls::begin(&self.server, &head, &mut r, &user),
             rpc::NLM => Begun::Now(nlm::answer(&head, &mut r)),
-            _ => return s.put_new(&rpc::refuse(head.xid, 1, None)),
+            _ => return s.put_new(&rpc::refuse(head.xid, Refusal::ProgramUnavailable)),
         };
         let (pending, mut call) = match begun {
             Begun::Ask(both) => *both,

@@ -2,7 +2,7 @@
 //! it. Who has mounted what is not remembered; DUMP says so with an empty list.
 
 use crate::calls::{Begun, MNT, Pending};
-use crate::rpc::{self, Head};
+use crate::rpc::{self, Head, Refusal};
 use crate::server::{Mounting, Server, User};
 use crate::xdr::{Reader, Writer};
 use vfs::{Call, Request};
@@ -25,7 +25,7 @@ pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &Use
     if head.version == 3 && head.procedure == procedure::MNT {
         return match r.opaque(PATH_BYTES_MAX) {
             Ok(path) => mount(server, head.xid, path, user),
-            Err(_) => Begun::Now(rpc::refuse(head.xid, 4, None)),
+            Err(_) => Begun::Now(rpc::refuse(head.xid, Refusal::GarbageArguments)),
         };
     }
     Begun::Now(answer(server, head, r))
@@ -57,7 +57,7 @@ pub(crate) fn mounted(w: &mut Writer, handle: &[u8]) {
 
 fn answer(server: &Server, head: &Head, r: &mut Reader<'_>) -> Vec<u8> {
     if head.version != 3 && !(head.procedure == procedure::NULL && head.version <= 3) {
-        return rpc::refuse(head.xid, 2, Some((3, 3)));
+        return rpc::refuse(head.xid, Refusal::VersionMismatch(3, 3));
     }
     let mut w = rpc::success(head.xid);
     match head.procedure {
@@ -65,7 +65,7 @@ fn answer(server: &Server, head: &Head, r: &mut Reader<'_>) -> Vec<u8> {
         procedure::DUMP => w.bool(false),
         procedure::UMNT => {
             if r.opaque(PATH_BYTES_MAX).is_err() {
-                return rpc::refuse(head.xid, 4, None);
+                return rpc::refuse(head.xid, Refusal::GarbageArguments);
             }
         }
         procedure::EXPORT => {
@@ -76,7 +76,7 @@ fn answer(server: &Server, head: &Head, r: &mut Reader<'_>) -> Vec<u8> {
             }
             w.bool(false);
         }
-        _ => return rpc::refuse(head.xid, 3, None),
+        _ => return rpc::refuse(head.xid, Refusal::ProcedureUnavailable),
     }
     w.0
 }

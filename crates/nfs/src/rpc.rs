@@ -40,7 +40,7 @@ pub(crate) fn head(r: &mut Reader<'_>) -> Result<Head, BadHead> {
         w.words(&[xid, 1, 1, 0, 2, 2]); // denied, RPC_MISMATCH, versions 2 to 2
         return Err(BadHead::Refuse(w.0));
     }
-    let garbage = |_: Garbage| BadHead::Refuse(refuse(xid, 4, None));
+    let garbage = |_: Garbage| BadHead::Refuse(refuse(xid, Refusal::GarbageArguments));
     let program = r.u32().map_err(garbage)?;
     let version = r.u32().map_err(garbage)?;
     let procedure = r.u32().map_err(garbage)?;
@@ -80,14 +80,31 @@ pub(crate) fn success(xid: u32) -> Writer {
     w
 }
 
-/// An accepted reply that says why not: 1 program unavailable, 2 its version (with the range), 3
-/// procedure unavailable, 4 garbage, 5 system error.
-pub(crate) fn refuse(xid: u32, why: u32, versions: Option<(u32, u32)>) -> Vec<u8> {
+/// Why a call that was accepted is not carried out (RFC 5531, `accept_stat`).
+#[derive(Clone, Copy)]
+pub(crate) enum Refusal {
+    /// The program is not served here.
+    ProgramUnavailable,
+    /// Only these versions of it are, from the first to the last.
+    VersionMismatch(u32, u32),
+    /// It has no such procedure.
+    ProcedureUnavailable,
+    /// The arguments cannot be decoded.
+    GarbageArguments,
+    /// Something went wrong here.
+    SystemError,
+}
+
+/// An accepted reply that says why not.
+pub(crate) fn refuse(xid: u32, why: Refusal) -> Vec<u8> {
     let mut w = Writer::default();
-    w.words(&[xid, 1, 0, 0, 0, why]);
-    if let Some((low, high)) = versions {
-        w.u32(low);
-        w.u32(high);
+    w.words(&[xid, 1, 0, 0, 0]);
+    match why {
+        Refusal::ProgramUnavailable => w.u32(1),
+        Refusal::VersionMismatch(first, last) => w.words(&[2, first, last]),
+        Refusal::ProcedureUnavailable => w.u32(3),
+        Refusal::GarbageArguments => w.u32(4),
+        Refusal::SystemError => w.u32(5),
     }
     w.0
 }

@@ -15,6 +15,8 @@ pub const READ: u32 = 4;
 pub const WRITE: u32 = 2;
 /// Permission to execute, or to search a directory.
 pub const EXECUTE: u32 = 1;
+/// Permission to delete names in a directory: no mode bit, but what writing and searching give.
+pub const DELETE: u32 = 8;
 
 /// One entry of an access list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,6 +14,10 @@ pub(crate) fn check(files: &[File], out: &mut Vec<Complaint>) {
     for file in files.iter().filter(is_prose).filter(|f| f.path != "CHANGELOG.md") {
         for (i, line) in file.text.lines().enumerate() {
             let comment = line.trim_start().starts_with("//") || file.path.ends_with(".md");
+            if comment && let Some(authors) = spelled_out(line) {
+                let what = format!("{authors}: cite it by its short name in {BIBLIOGRAPHY}");
+                out.push(Complaint::error(&file.path, i + 1, what));
+            }
             for name in citations(line).into_iter().filter(|_| comment) {
                 if !known.text.contains(&name) {
                     let what = format!("{name} is cited and has no entry in {BIBLIOGRAPHY}");
@@ -37,12 +41,34 @@ fn citations(line: &str) -> Vec<String> {
     all
 }
 
+/// A paper that is cited by its authors and its year, which nobody can look for: `Smith et al.
+/// 1997`, `Smith and Jones 1990`, `Smith, Jones, USENIX 1990`.
+fn spelled_out(line: &str) -> Option<String> {
+    let words: Vec<&str> =
+        line.split_whitespace().map(|w| w.trim_matches(|c: char| !c.is_alphanumeric())).collect();
+    let is_name = |w: &str| {
+        w.len() >= 4
+            && w.starts_with(char::is_uppercase)
+            && !w.chars().skip(1).all(char::is_uppercase)
+    };
+    let years = words.iter().enumerate().filter(|(_, w)| is_year(w));
+    years.map(|(at, _)| &words[at.saturating_sub(4)..=at]).find_map(|before| {
+        let others = before.windows(2).any(|w| w == ["et", "al"]);
+        let pair = before.windows(3).any(|w| w[1] == "and" && is_name(w[0]) && is_name(w[2]));
+        (others || pair).then(|| before.join(" "))
+    })
+}
+
+fn is_year(word: &str) -> bool {
+    let digits = word.len() == 4 && word.chars().all(|c| c.is_ascii_digit());
+    digits && (word.starts_with("19") || word.starts_with("20"))
+}
+
 /// An author's name and a year.
 fn is_paper(word: &str) -> bool {
     let Some((name, year)) = word.split_once('-') else { return false };
-    let is_year = year.len() == 4 && (year.starts_with("19") || year.starts_with("20"));
     let named = name.len() >= 4 && name.chars().all(|c| c.is_ascii_lowercase());
-    named && is_year && year.chars().all(|c| c.is_ascii_digit())
+    named && is_year(year)
 }
 
 #[cfg(test)]
@@ -62,6 +88,16 @@ mod tests {
         assert_eq!(complaints("//! As in mohan-1992, section 3, and in RFC 1813.\n"), 0);
         assert_eq!(complaints("//! As in nobody-1993.\n"), 1);
         assert_eq!(complaints("/// (RFC 9999, and RFC 1813)\n"), 1);
+    }
+
+    #[test]
+    fn authors_and_a_year_are_no_name_to_look_for() {
+        assert_eq!(complaints("//! (Nobody et al. 1997, section 5)\n"), 1);
+        assert_eq!(complaints("/// As in Nobody and Somebody, USENIX 1990.\n"), 1);
+        assert_eq!(
+            complaints("// Linux and Debian have it since about 20 years, ext4 since 2008.\n"),
+            0
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The checker beside service: what a pass over a volume in use has to know, without any I/O. The
 //! pass (crates/ufs/src/scrub) reads inode after inode under its lock and tells the *census* what
 //! each holds and names; operations that go on meanwhile tell it what they change, by the *watch*.
-//! (McKusick's background fsck, without his snapshot; mechanisms.md has the comparison.)
+//! (The background fsck of mckusick-2002, without its snapshot.)
 //!
 //! Rule        Nothing is judged that may have changed since the pass began.
 //! Invariants  L1 a block that was taken or freed since the pass began is no leak, and has no two

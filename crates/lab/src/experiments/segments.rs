@@ -37,7 +37,7 @@ pub(super) enum Plugs {
 pub(super) enum Placement {
     /// One head each.
     Two,
-    /// Heads by how long blocks live (Wang et al. 2022).
+    /// Heads by how long blocks live (wang-2022).
     SepBit,
 }
 

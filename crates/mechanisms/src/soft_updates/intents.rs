@@ -1,6 +1,6 @@
 //! The journal of intents: before a byte of an operation is seen on the disk, a log says durably
 //! what the operation may leave half done. After a crash the checker looks there and nowhere else.
-//! (SU+J, McKusick and Roberson 2010, on this project's log.)
+//! (SU+J, mckusick-2010, on this project's log.)
 //!
 //! Rule        Whatever the disk shows that is not as it should be, the log names. What is durable
 //!             as a whole need not be named any more.

@@ -1,6 +1,6 @@
-//! Soft updates: nobody waits; instead it is known of each change what
-//! must be durable before it, and what is not due yet is left out of what is written (McKusick and
-//! Ganger, USENIX 1999; seltzer-2000; with the rendering and the flush waves of this project).
+//! Soft updates: nobody waits; instead it is known of each change what must be durable before it,
+//! and what is not due yet is left out of what is written (mckusick-1999 and seltzer-2000; with the
+//! rendering and the flush waves of this project).
 //!
 //! Rule        Never point at what is not initialised; never reuse what is still pointed at; never
 //!             drop the last pointer to what lives before the new one is set. Data before metadata.

@@ -1,5 +1,5 @@
 //! The edges of the graphs: in which step of its operation each change may become durable, and whom
-//! it concerns. Taken from the operation graphs of soft updates (McKusick and Ganger, USENIX 1999)
+//! it concerns. Taken from the operation graphs of soft updates (mckusick-1999)
 //! on ext2's layout. It knows no bytes and no blocks in memory.
 
 use super::lying::Head;

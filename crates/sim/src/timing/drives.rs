@@ -119,7 +119,7 @@ fn cheetah_9lp_seek() -> SeekCurve {
     ])
 }
 
-/// HP 97560 (matthews-1997's reads), as Ruemmler and Wilkes measured it: 1.37 GB, 4,002 turns a
+/// HP 97560 (matthews-1997's reads), as ruemmler-1994 measured it: 1.37 GB, 4,002 turns a
 /// minute, seeks of 12.8 ms on average; a buffer of 128 KiB that reads 64 KiB ahead. The bus is an
 /// assumption.
 pub(crate) fn hp97560() -> Geometry {

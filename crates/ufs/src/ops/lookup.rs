@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use format::Ino;
 use std::rc::Rc;
-use vfs::access::{EXECUTE, WRITE, allows, granted};
+use vfs::access::{DELETE, EXECUTE, WRITE, allows, granted};
 use vfs::{FsError, NAME_BYTES_MAX, Reply};
 
 impl<S: Store> Ufs<S> {
@@ -100,10 +100,10 @@ impl<S: Store> Ufs<S> {
         let attr = self.attr(&inode.h);
         let mut have = granted(&attr, &acl, &ctx.cred);
         if inode.is_dir() && allows(&attr, &acl, &ctx.cred, WRITE | EXECUTE) {
-            have |= 8; // names may be deleted in it
+            have |= DELETE;
         }
         if self.store.writable().is_err() {
-            have &= !(WRITE | 8);
+            have &= !(WRITE | DELETE);
         }
         Ok(Reply::Access(have & mask))
     }
