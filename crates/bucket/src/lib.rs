@@ -31,9 +31,9 @@
 //!             I9 a PUT that failed, or found its name taken, is looked at before anything is
 //!             concluded: the object there may be its own.
 //!             I10 after a failure nothing is acknowledged.
-//!             I11 nothing is answered but what was right half of the time ago at most after which
-//!             a silent writer is taken over: who has not looked for longer, because it stood
-//!             still or cannot reach the bucket, looks first.
+//!             I11 a request is answered only if this machine has confirmed, within half of the
+//!             time after which a silent writer is taken over, that it is still the writer. One
+//!             that has not, because it was stopped or cannot reach the bucket, looks first.
 //!             I12 what is sealed and not acknowledged is to be sent, under way, or there behind
 //!             a gap; and groups become durable in the order in which they were put.
 //!             I13 what is encoded is read again as it was: no field is too large for its place.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// PUTs under way at once.
 pub(crate) const PUTS_MAX: usize = 8;
-/// What gathers beside PUTs under way waits for this part of the time that one takes. Longer, and
-/// those who wait do so too; shorter, and a PUT has fewer of them, each of which costs as much.
+/// While PUTs are under way, the next one waits for this part of the time that one takes, so that
+/// more can join it: longer costs latency, shorter costs more PUTs.
 const GAPS: usize = 2 * PUTS_MAX;
 /// Blocks that have gathered from which on they go out, whoever waits.
 pub(crate) const SEALED_BLOCKS: usize = 1024;

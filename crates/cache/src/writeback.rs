@@ -215,7 +215,7 @@ impl Cache {
         }
     }
 
-    /// Starts one transfer as a task, so that it ends whoever waits for it.
+    /// Starts one transfer as a task of its own, so that it ends even if its waiter is dropped.
     fn send(self: &Rc<Self>, batch: &mut Batch, waits: &mut Vec<Buf>) {
         let batch = std::mem::take(batch);
         let Some(first) = batch.first().map(|out| out.buf.block()) else { return };

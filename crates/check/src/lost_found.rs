@@ -34,7 +34,7 @@ impl Check<'_> {
         let mut name = format!("#{ino}").into_bytes();
         let mut n = 1;
         while dir.taken.contains(&name) {
-            // As many as there are names end it, and so it stays a short one.
+            // It ends after as many tries as there are names, so the name stays short.
             name = format!("#{ino}~{n}").into_bytes();
             n += 1;
         }

@@ -191,8 +191,8 @@ pub trait Bucket {
             }
         })
     }
-    /// A range of an object that never changes under its name; `of` tells it from others that have
-    /// had that. `anew`: what is kept of it is wrong.
+    /// A range of an object that never changes under its name, from what is kept of it if that is
+    /// there; `of` tells it from earlier objects of the same name. `anew`: what is kept is wrong.
     fn get_kept(
         &self,
         name: &str,

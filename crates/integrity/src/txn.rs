@@ -116,8 +116,8 @@ impl Txn {
         }
     }
 
-    /// May it change so many blocks more, of those that it said it would? Contents do not count.
-    /// For work that can end before it is all done.
+    /// Are there credits for this many more blocks? Contents do not count. For work that can end
+    /// before it is all done.
     pub fn may_change(&self, more: u64) -> bool {
         self.changed.len() as u64 + more <= self.credits.min(COUNTED as u64)
     }

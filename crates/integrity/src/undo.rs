@@ -78,8 +78,8 @@ impl Undo {
         image[at..] == *before
     }
 
-    /// Of an edit at byte `at` that wrote all of these bytes anew, some perhaps as they were: what
-    /// is changed there later has this edit under it.
+    /// Of an edit at byte `at` that wrote all of these bytes anew, changed or not: a later edit of
+    /// any of them depends on this one.
     pub fn of_all(at: usize, before: &[u8]) -> Undo {
         let mut pieces = Few::new();
         pieces.push(Piece { at, before: before.into(), mask: None });

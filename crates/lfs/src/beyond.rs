@@ -4,7 +4,8 @@
 //! Rule        Each partial says up to which serial all was durable when it was closed. A power cut
 //!             loses nothing of that, so a whole partial behind the end which says more than the
 //!             log has is of a log that is damaged. A later epoch begins behind what was durable in
-//!             the one before: what such a one left over never says more than there is.
+//!             the one before, so partials that the earlier one left there never say more than
+//!             the log has.
 //! Bound       Looked at are the places where a head may have gone on: as many blocks as the
 //!             largest partial has, and one, behind where it stands and in its announced segment;
 //!             from a whole one on, what follows that. Of the last durable partials, those behind

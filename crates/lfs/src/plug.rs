@@ -29,12 +29,12 @@ use env::{Block, DiskError, Durability, IdMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Places whose blocks died lately, with the last checkpoint begun then.
+/// Places whose blocks died lately, each with the checkpoint that had begun last by then.
 #[derive(Default)]
 pub(crate) struct Deaths {
     /// None: nobody asks.
     places: Option<IdMap<u64, u64>>,
-    /// Of the others it is known that they died before the checkpoint behind this one began.
+    /// All places that are not in the map died before the checkpoint after this one began.
     others: u64,
 }
 

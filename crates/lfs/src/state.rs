@@ -287,8 +287,8 @@ impl State {
         Ok(blocks + self.reserved <= room || self.reserved == 0)
     }
 
-    /// Blocks are read, of which these, counted from the first, have ranges over them: in whose
-    /// memory they go, that is what lies there.
+    /// Blocks were read. Those named in `over`, counted from the first, have newer ranges in memory
+    /// that are laid over what was read. Notes in which order blocks are read.
     pub(crate) fn note_read(&mut self, e: Extent, over: impl Iterator<Item = u64>, now: Nanos) {
         let Some(first) = e.place else { return };
         if self.graph.is_some() {

@@ -364,8 +364,8 @@ impl Usage {
         }
     }
 
-    /// What is kept beside the segments is what they say (I2, I8, I10). A disk may say what it
-    /// likes of a segment: that is taken in as what it says.
+    /// The counters kept beside the segments are the sums over them (I2, I8, I10). What a segment
+    /// itself says was read from the disk, and is not judged here.
     pub(crate) fn check(&self) {
         let count = |f: fn(&Segment) -> bool| self.segments.iter().filter(|s| f(s)).count();
         let live: u64 = self.segments.iter().map(|s| u64::from(s.live)).sum();

@@ -36,7 +36,8 @@ impl NewNames {
         dirs.push((dir.0, stamp));
     }
 
-    /// The directory's new name is one in the place of another, under which what is in it is known.
+    /// The directory was moved: until its new name is durable, a crash finds what is in it under
+    /// the old one.
     pub(crate) fn note_moved(&self, ino: Ino) {
         self.moved.borrow_mut().insert(ino.0);
     }

@@ -6,8 +6,9 @@
 //!             An inode that was free is no directory that its group counts, whatever its bytes
 //!             say: they may be an older directory's, and where the new one is a directory, the
 //!             intents have its group's directories counted anew.
-//! Invariants  L4 an inode has the names that no intent names, and those of the others that are
-//!             there now: `before - those of them that were there - and are there`.
+//! Invariants  L4 an inode's links are the names that no intent mentions and those mentioned that
+//!             exist now: its links before, less the mentioned names that existed then, plus the
+//!             mentioned names that exist now.
 
 use format::intent::{Intent, NameIntent};
 use format::{BlockNo, Extent, Ino};

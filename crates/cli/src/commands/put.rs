@@ -232,7 +232,8 @@ impl Put<'_> {
         made
     }
 
-    /// What was found, and apart from it what is only another name of that, or of what is there.
+    /// The files found, and apart from them the hard links: further names of one of these, or of a
+    /// file that was copied before.
     fn other_names(&mut self) -> (Vec<Found>, Vec<Found>) {
         let mut seen = HashSet::new();
         let is_new =

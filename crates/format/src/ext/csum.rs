@@ -30,7 +30,7 @@ const INODE_LOW: usize = 0x7c;
 const INODE_HIGH: usize = 0x82;
 /// Where an inode has its generation.
 const GENERATION: usize = 0x64;
-/// So much of a slot is looked at as one: all of it, as they mostly are.
+/// So many bytes of an inode's slot are summed in one step: all of it, at the usual size.
 const FRONT: usize = 256;
 /// Where a group descriptor has its own checksum.
 const DESC: usize = 0x1e;
@@ -79,12 +79,12 @@ const fn after(before: u32) -> u32 {
     (before >> 8) ^ STEPS.0[(before & 0xff) as usize]
 }
 
-/// What zeros, so many, make of a state with one byte that is not zero; what they make of all four
-/// bytes together is the sum of those.
+/// The sum's state after a number of zero bytes, for each value of each of its four bytes: the
+/// exclusive or of the four is the state after them.
 struct Shift([[u32; 256]; 4]);
 
 impl Shift {
-    /// Forwards by so many zeros, or back.
+    /// Forwards by this number of zero bytes, or back.
     const fn new(zeros: usize, back: bool) -> Shift {
         let mut table = [[0; 256]; 4];
         let mut bit = 0;

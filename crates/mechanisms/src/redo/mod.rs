@@ -149,7 +149,8 @@ pub(crate) struct Redo {
     ended: Notify,
     /// Operations may begin again, or everything has failed.
     unbarred: Notify,
-    /// How many wait until no operation is open, and for how many of them nobody begins even then.
+    /// How many tasks wait until no operation is open, while none begins; and how many of these
+    /// keep operations from beginning even then.
     barrier: Cell<u32>,
     shut: Cell<u32>,
     /// One checkpoint at a time; one that makes contents durable at a time.

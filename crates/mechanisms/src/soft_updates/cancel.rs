@@ -117,12 +117,13 @@ impl SoftUpdates {
 }
 
 impl Graph {
-    /// May these operations be forgotten together (I10)? What they lie over, by whatever way, must
-    /// be names that are older than all of theirs, of whose space they have taken some and given it
-    /// back; over them nothing may lie. (A going is none: taken back, it would show its name again,
-    /// over whose text theirs may have been written.) No name of theirs may wait for the going of
-    /// an older one in another block: who takes the name next would not know of that any more (I9).
-    /// `wholly`: not even bits in use and contents were seen.
+    /// May these operations be forgotten together (I10)? All nodes that theirs stand on, directly
+    /// or through others, must be the makings of older names, whose spare space they took and gave
+    /// back; and no other node may stand on theirs. (The removal of a name does not count: rolled
+    /// back, it would show its name again, over whose text theirs may have been written.) No name
+    /// of theirs may wait for the removal of an older one in another block: the next to take the
+    /// name would not know of that any more (I9). `wholly`: not even bits in use and contents were
+    /// seen.
     pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>, wholly: bool) -> bool {
         let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
         let Some(first) = nodes.first().copied() else { return false };

@@ -121,7 +121,8 @@ pub(super) struct Graph {
     released: Vec<u64>,
     /// Operations of which nothing is left, since somebody asked.
     gone: Vec<u64>,
-    /// Nodes for which what others free waits: whose that is.
+    /// For each node that is waited for before something may be reused: the operations that have
+    /// freed it.
     awaited: BTreeMap<NodeId, Vec<u64>>,
     pub(super) counts: Counts,
     plant: Plant,

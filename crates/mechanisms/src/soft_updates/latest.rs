@@ -86,9 +86,9 @@ fn is_beside_index(change: &Change) -> Option<Ino> {
 }
 
 impl Graph {
-    /// An inode is freed with all that is done to its slot and is not durable, also where that has
-    /// changed other bytes: whoever takes the number next would see it taken back. What another of
-    /// them stands on is not named.
+    /// Freeing an inode stands on every change of its slot that is not durable, of other bytes
+    /// too: if one were rolled back later, it would damage the next owner of the number. Changes
+    /// on which another one of these stands already are left out.
     fn stand_on_slot(&mut self, id: NodeId, ino: Ino, block: BlockNo) {
         let all: Vec<NodeId> = self.owned_by(ino).filter(|o| self.is_in(*o, block)).collect();
         let mut reached: BTreeSet<NodeId> = BTreeSet::new();

@@ -38,7 +38,7 @@ impl Names {
 pub(super) struct Directories {
     /// What must be durable before a crash finds what the directory names, its length aside.
     reach: BTreeMap<Ino, Vec<NodeId>>,
-    /// What made the directory as long as it is: what had made it longer before lies under that.
+    /// The node that last made the directory longer; those that did so before are under it.
     grown: BTreeMap<Ino, NodeId>,
     /// What must be durable before the directory may lose its own name: the new names of what has
     /// left it. Each once: whoever empties a directory into another adds to it a thousand times.

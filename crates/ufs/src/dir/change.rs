@@ -365,10 +365,9 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// A leaf that has lost a name goes on to be one that Linux can work with, and so does a
-    /// directory's only block, of which Linux may make a leaf; where a torn write would leave the
-    /// half of that, it is as it is. What is damaged is for others to find: the name has gone, and
-    /// the operation goes on.
+    /// After a removal: leaves the free space of a leaf, or of a directory's only block, of which
+    /// Linux may make one, where Linux expects it. Not where a torn write could leave half of that.
+    /// Damage is not reported here: the name has gone, and the operation goes on.
     fn leave_gaps(&self, txn: &mut S::Txn, dir: &Inode, block: &Buf, is_leaf: bool) {
         let limits = self.store.limits();
         let is_atomic = self.store.guarantees().atomic && limits.index_rules.is_some();

@@ -71,9 +71,8 @@ impl<S: Store> Ufs<S> {
         }
     }
 
-    /// With how many of its bytes the write says what the file, which can only be appended to, has
-    /// there already. A kernel that holds back what is appended sends all of the page in which it
-    /// comes to lie.
+    /// How many of the write's first bytes a file that can only be appended to has there already. A
+    /// kernel with a write-back cache sends the whole page to which something was appended.
     async fn has_already(&self, inode: &Rc<Inode>, w: &Write) -> Result<usize, FsError> {
         let only_grows = inode.with(|i| i.is_file() && i.flags() & FLAG_APPEND != 0);
         if !only_grows || w.append {

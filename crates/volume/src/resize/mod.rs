@@ -12,8 +12,8 @@
 //! R3 What changes inside: the descriptors, the last group's bitmap and what leads to the blocks
 //! reserved for growth. The primary superblock still has the old size, for which new descriptors
 //! are padding; what was reserved and is not any more a check makes anew.
-//! R4 The copies inside. A check that finds two of them agreed believes them against the primary:
-//! so they come when all that they speak of is there.
+//! R4 The backups inside. A check that finds two backups agreed believes them rather than the
+//! primary, so they are written only after everything that they describe.
 //! R5 The primary superblock, with the new size and without the mark: one sector says so.
 //!
 //! Invariants  Z1 each of these steps writes what is its own, and nothing else.
