@@ -50,8 +50,16 @@ fn problem(files: &[File], mention: &str) -> Option<String> {
         return Some(format!("`{path}` is not there"));
     }
     let symbol = symbol.trim_end_matches("()").rsplit("::").next().unwrap_or_default();
-    let there = symbol.is_empty() || found.iter().any(|f| f.text.contains(symbol));
+    let there = symbol.is_empty() || found.iter().any(|f| defines(&f.text, symbol));
     (!there).then(|| format!("`{path}` has no `{symbol}`"))
+}
+
+/// Is it the name of an item there? A word of a comment, or a call, is none.
+fn defines(text: &str, symbol: &str) -> bool {
+    const KINDS: [&str; 9] =
+        ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules!"];
+    let words: Vec<&str> = text.split([' ', '\n', '(', '<', ':', ';', '{']).collect();
+    words.windows(2).any(|w| KINDS.contains(&w[0]) && w[1] == symbol)
 }
 
 /// `file` may be named from the root, from `crates/`, or as `crate/inner.rs` without the `src`
@@ -98,6 +106,7 @@ mod tests {
         assert_eq!(complaints("ARCHITECTURE.md", "`ufs/ops/wrote.rs`").len(), 1);
         assert_eq!(complaints("docs/a.md", "ext/ops/write.rs").len(), 1);
         assert_eq!(complaints("README.md", "ufs/ops/write.rs::wrote").len(), 1);
+        assert_eq!(complaints("README.md", "ufs/ops/write.rs::writ").len(), 1);
     }
 
     #[test]
