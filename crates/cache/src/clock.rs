@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_home_goes_as_if_it_had_been_read() {
+    fn what_is_written_back_goes_as_if_it_had_been_read() {
         with_cache(64 << 20, 1 << 20, |engine, cache| {
             for n in 0..8000 {
                 cache.get_new(BlockNo(n), BufKind::Data, Ino(7)).mark_dirty();

@@ -28,6 +28,29 @@ fn killed(folder: &Folder, mode: &str) -> Vec<u8> {
     std::fs::read(&image).unwrap()
 }
 
+/// `info` tells what the next opening does first, in the mode that it will have: soft updates leave
+/// nothing to be done before service, ordered writes a repair, and a journal its replay.
+#[test]
+fn info_tells_what_opening_does_in_the_mode_of_the_volume() {
+    let folder = Folder::new();
+    for (mode, told) in
+        [("soft-updates", None), ("sync", Some("repair")), ("ordered", Some("journal"))]
+    {
+        let image = folder.0.join(mode);
+        std::fs::write(&image, killed(&folder, mode)).unwrap();
+        let (code, out, err) = cairn(&["info", "--json", s(&image)]);
+        assert_eq!(code, 0, "{mode}: {err}");
+        let info: serde_json::Value = serde_json::from_str(&out).unwrap();
+        match told {
+            None => assert!(info["recovery"].is_null(), "{mode}: {}", info["recovery"]),
+            Some(word) => {
+                let all = info["recovery"].as_str().unwrap_or_default();
+                assert!(all.contains(word), "{mode}: {}", info["recovery"]);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_called_repaired_e2fsck_accepts() {
     let (folder, scratch) = (Folder::new(), Scratch::new("repair"));

@@ -128,7 +128,7 @@ impl Ext {
             i.set_value(hash, 1);
         });
         if let Err(e) = self.put_value(txn, &h, value).await {
-            self.doom_value(txn, &h);
+            self.mark_unused(txn, &h);
             self.free_value(txn, &h).await?;
             return Err(e);
         }
@@ -172,7 +172,7 @@ impl Ext {
         match (users, more) {
             (0, _) => Err(self.bad_value(of, at, "it counts nobody who has it")),
             (1, false) => {
-                self.doom_value(txn, &h);
+                self.mark_unused(txn, &h);
                 self.free_value(txn, &h).await
             }
             (u64::MAX, true) => Err(self.bad_value(of, at, "it counts more than there can be")),
@@ -204,7 +204,7 @@ impl Ext {
             }
             all.push(h);
         }
-        all.iter().for_each(|h| self.doom_value(txn, h));
+        all.iter().for_each(|h| self.mark_unused(txn, h));
         for h in all.iter().rev() {
             self.renew(txn, RENEWED).await?;
             self.free_value(txn, h).await?;
@@ -213,7 +213,7 @@ impl Ext {
     }
 
     /// V3: nobody has it any more.
-    fn doom_value(&self, txn: &mut Txn, h: &InodeHandle) {
+    fn mark_unused(&self, txn: &mut Txn, h: &InodeHandle) {
         h.edit(txn, Change::LinkDown(h.ino), |raw| InodeMut(raw).set_links(0));
         self.orphan_push(txn, h);
     }

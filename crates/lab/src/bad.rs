@@ -103,7 +103,7 @@ mod tests {
     /// The disk fails while transactions are written back: what was acknowledged is in the journal
     /// still.
     #[test]
-    fn a_write_that_fails_at_home_loses_nothing_that_was_acknowledged() {
+    fn a_write_in_place_that_fails_loses_nothing_that_was_acknowledged() {
         let mut in_place = 0;
         for mode in [Mode::Ordered, Mode::Data, Mode::Wasteless, Mode::Redo, Mode::Unified] {
             for n in (0..24).map(|n| 100 + 61 * n) {

@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_freed_on_their_way_home_hold_nobody_elses() {
+    fn contents_freed_on_their_way_to_the_disk_hold_nobody_elses() {
         let short = |commit, plant, states| {
             let setting = Setting { commit, ..Setting::plain(Mode::Unified) };
             let scenario = Some("short-lives".to_owned());

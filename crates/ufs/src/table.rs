@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// The inode's last name is gone.
-    pub(crate) fn doom(&self, inode: &Rc<Inode>) {
+    pub(crate) fn mark_unlinked_open(&self, inode: &Rc<Inode>) {
         let ino = inode.ino();
         assert!(self.is_current(inode), "U3: inode {ino} loses its last name, and is another's");
         let alone = inode.lock.is_busy() || inode.unnamed.get();

@@ -8,9 +8,6 @@ use super::{Complaint, File};
 /// An old word, as a whole identifier of the code below one of the folders ("" is everywhere), and
 /// the field's word for it.
 const IDENTIFIERS: &[(&str, &[&str], &str)] = &[
-    ("Door", &[""], "Monitor"),
-    ("door", &[""], "monitor"),
-    ("doors", &[""], "monitors"),
     ("Room", &[""], "its own word: Shard, Quota, Reservation, slack"),
     ("room", &["crates/vfs/", "crates/nfs/src/", "crates/ufs/src/dir/"], "shard, quota, slack"),
     ("room", &["crates/mechanisms/src/"], "reservation, or space"),
@@ -25,18 +22,23 @@ const IDENTIFIERS: &[(&str, &[&str], &str)] = &[
     ("gather", &[""], "build_record, or cork"),
     ("settle", &[""], "retire, or quiesce"),
     ("pump", &[""], "append"),
-    ("doomed", &[""], "unlinked_open"),
     ("LINE", &[""], "SECTOR"),
     ("Reuse", &[""], "BusyExtents"),
-    ("Desk", &[""], "Inbox"),
-    ("desk", &[""], "inbox"),
-    ("Errand", &[""], "Message"),
-    ("errand", &[""], "message"),
-    ("bell", &[""], "wakeup"),
     ("Trust", &[""], "CachePolicy"),
     ("trust", &[""], "cache policy"),
     ("lets_behind", &[""], "allows_write_behind"),
     ("lets_go", &[""], "may_issue"),
+];
+
+/// Old words as a part of an identifier, too: `open_doors`, `OpenDoor`.
+const PARTS: &[(&str, &str)] = &[
+    ("door", "monitor"),
+    ("doors", "monitors"),
+    ("doom", "unlinked_open"),
+    ("doomed", "unlinked_open"),
+    ("desk", "inbox"),
+    ("errand", "message"),
+    ("bell", "wakeup"),
 ];
 
 /// Old phrases of comments and documents, with the field's words.
@@ -63,7 +65,9 @@ pub(crate) fn check(file: &File, out: &mut Vec<Complaint>) {
                 let old = IDENTIFIERS.iter().find(|(word, below, _)| {
                     *word == name && below.iter().any(|folder| file.path.starts_with(folder))
                 });
-                if let Some((word, _, instead)) = old {
+                let part = || PARTS.iter().find(|(word, _)| parts(name).any(|p| p == *word));
+                let old = old.map(|(word, _, instead)| (word, instead));
+                if let Some((word, instead)) = old.or_else(|| part().map(|(w, i)| (w, i))) {
                     let what = format!("`{word}`: the field says {instead}");
                     out.push(Complaint::error(&file.path, i + 1, what));
                 }
@@ -78,6 +82,18 @@ pub(crate) fn check(file: &File, out: &mut Vec<Complaint>) {
             }
         }
     }
+}
+
+/// The words of an identifier, in small letters.
+fn parts(name: &str) -> impl Iterator<Item = String> {
+    let mut spaced = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() {
+            spaced.push('_');
+        }
+        spaced.extend(c.to_lowercase());
+    }
+    spaced.split('_').map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
 /// Is the phrase in the line, as whole words?
@@ -103,6 +119,7 @@ mod tests {
     #[test]
     fn an_old_word_is_found_as_an_identifier_and_as_a_phrase() {
         assert_eq!(complaints("crates/vfs/src/a.rs", "let door = 1;\n"), 1);
+        assert_eq!(complaints("crates/vfs/src/a.rs", "open_doors(OpenDoor::new())\n"), 2);
         assert_eq!(complaints("crates/cache/src/a.rs", "// The block goes home.\n"), 1);
         assert_eq!(complaints("docs/a.md", "direct contents are durable\n"), 1);
     }

@@ -139,7 +139,10 @@ fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
             let away = sizes.1.is_none() && log_uuid(&found).is_some();
             let log = if away { None } else { volume::log_report(&found, &ground).await? };
             let free = volume::free(&found, &ground).await.ok();
-            let options = OpenOptions::plain(Mode::Sync, 0, [0; 16]);
+            // As a command would open it that is told no mode: what is done depends on that.
+            let mode =
+                found.ext().map_or(Mode::WITHOUT_JOURNAL, |p| p.usual_mode(sizes.1.is_some()));
+            let options = OpenOptions::plain(mode, 0, [0; 16]);
             let decided = volume::decide(&mut found, &ground, &options).await;
             let decision = match decided {
                 Ok(d) if d.is_nothing() => None,

@@ -4,7 +4,7 @@
 use super::ending::{self, Why};
 use super::nfs_server::{NfsArgs, Started, describe};
 use super::rpcbind::Registration;
-use super::served::{Front, Served, open, open_all, open_doors};
+use super::served::{Front, Served, open, open_all, open_volumes};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, Profile, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::{check_open_args, mode_of};
@@ -270,7 +270,7 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
 
 fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Failure> {
     let stops = Stops::new().map_err(|e| format!("signals: {e}"))?;
-    open_doors(&volumes)?;
+    open_volumes(&volumes)?;
     drop(fronts.opening.take());
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
@@ -375,7 +375,7 @@ fn start_workers(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
 
 /// Opens the volumes and starts their workers, with nothing in front.
 pub(super) fn start(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
-    open_doors(volumes)?;
+    open_volumes(volumes)?;
     start_workers(volumes)
 }
 

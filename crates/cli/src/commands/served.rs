@@ -339,7 +339,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
 }
 
 /// Opens them. If one cannot be opened, those that could are closed again.
-pub(super) fn open_doors(volumes: &[Served]) -> Result<(), Failure> {
+pub(super) fn open_volumes(volumes: &[Served]) -> Result<(), Failure> {
     let driver = |v: &Served| Driver::new(v.monitor.clone(), v.disks.clone());
     let drivers: Vec<Driver> = volumes.iter().map(driver).collect();
     let mut opened = volumes.iter().zip(Driver::open_all(&drivers));

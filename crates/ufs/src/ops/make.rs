@@ -304,7 +304,7 @@ impl<S: Store> Ufs<S> {
         self.table.remove(h.ino);
         let file = self.table.add(Inode::new(h));
         file.unnamed.set(true);
-        self.doom(&mut txn, &file);
+        self.mark_unlinked_open(&mut txn, &file);
         let reply = self.entry(ctx, &file, true);
         self.finish(ctx, txn, locks).await?;
         Ok(reply)

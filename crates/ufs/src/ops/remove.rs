@@ -94,7 +94,7 @@ impl<S: Store> Ufs<S> {
             self.set_links(txn, &child.h, links, Change::LinkDown(child.ino()));
             self.touch(txn, &child.h, &[Which::Change]);
             if links == 0 {
-                self.doom(txn, child);
+                self.mark_unlinked_open(txn, child);
                 self.store.orphan_add(txn, &child.h).await?;
             }
             if behind {
@@ -102,16 +102,16 @@ impl<S: Store> Ufs<S> {
             }
             return Ok(());
         }
-        self.doom(txn, child);
+        self.mark_unlinked_open(txn, child);
         self.free_orphan(txn, child).await
     }
 
     /// The last name is gone, and the file lives on until it is given back.
-    pub(crate) fn doom(&self, txn: &mut S::Txn, inode: &Rc<Inode>) {
+    pub(crate) fn mark_unlinked_open(&self, txn: &mut S::Txn, inode: &Rc<Inode>) {
         let (ino, before, is_dir) = (inode.ino(), inode.links() as u16, inode.is_dir());
         txn.intend(|| Intent::Links { ino, before, is_dir });
         txn.intend(|| Intent::UnlinkedOpen(ino));
-        self.table.doom(inode);
+        self.table.mark_unlinked_open(inode);
     }
 
     /// May files be freed by operations of their own behind the one that takes the last name? Where
@@ -395,7 +395,7 @@ impl<S: Store> Ufs<S> {
             self.touch(txn, &dir.h, &[Which::Change]);
             return Ok(());
         }
-        self.doom(txn, dir);
+        self.mark_unlinked_open(txn, dir);
         if self.table.is_held(dir.ino()) {
             self.set_links(txn, &dir.h, 0, Change::LinkDown(dir.ino()));
             self.touch(txn, &dir.h, &[Which::Change]);

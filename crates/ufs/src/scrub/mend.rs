@@ -212,7 +212,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
             return Ok(false);
         }
         let mut txn = store.begin(Credits::to_free(32)).await?;
-        ufs.doom(&mut txn, &inode);
+        ufs.mark_unlinked_open(&mut txn, &inode);
         if ufs.table.is_held(ino) {
             ufs.set_links(&mut txn, &h, 0, Change::LinkDown(ino));
         } else if let Err(e) = ufs.free_orphan(&mut txn, &inode).await {
