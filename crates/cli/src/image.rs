@@ -6,7 +6,7 @@ use crate::commands::nfs_server::of_this_machine;
 use crate::logs::{NewLog, existing_log, log_path, make_log};
 use crate::progress::RecoveryBar;
 use crate::say;
-use env::Nanos;
+use env::{Nanos, Rope};
 use format::ext::boot::{self, BootArea};
 use format::shown;
 use host::{Driver, HostFile, drive, entropy};
@@ -281,6 +281,7 @@ pub struct Image {
     shown: String,
     /// The root directory's inode.
     root: u32,
+    block_bytes: usize,
 }
 
 impl Image {
@@ -322,11 +323,17 @@ impl Image {
         let driver = Driver::new(monitor, files);
         driver.open().map_err(|e| not_opened(path, &e))?;
         new_log.iter().for_each(NewLog::stays);
-        let root = match driver.request(Request::Info) {
-            Ok(Reply::Info(info)) => info.root_ino,
+        let (root, block_bytes) = match driver.request(Request::Info) {
+            Ok(Reply::Info(info)) => (info.root_ino, info.block_bytes as usize),
             _ => return Err(Failure::Failed(format!("{shown}: it does not say what it is"))),
         };
-        Ok(Image { driver, shown, root })
+        Ok(Image { driver, shown, root, block_bytes })
+    }
+
+    /// Contents that are to be written at this byte of a file, in pieces that the volume's memory
+    /// takes over as they are.
+    pub fn cut(&self, contents: &[u8], offset: u64) -> Rope {
+        Rope::cut(contents, (offset % self.block_bytes as u64) as usize, self.block_bytes)
     }
 
     /// Asks the volume; `what` is named in the error.

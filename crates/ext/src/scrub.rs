@@ -6,13 +6,12 @@ use crate::Ext;
 use crate::alloc::Runs;
 use crate::map::Below;
 use check::live::{Candidates, Tally, Watch};
-use format::bytes::le32;
 use format::ext::bitmap;
 use format::ext::extents::{self, BLOCKS_MAX};
 use format::ext::features::compat;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::inode::{BLOCK_AT, InodeRef};
-use format::ext::map::{POINTERS, first_of};
+use format::ext::map::{self, POINTERS, first_of};
 use format::ext::xattr;
 use format::{BlockNo, Extent, FormatError, GroupNo, Ino, ROOT_INO};
 use integrity::{Change, Credits};
@@ -225,7 +224,7 @@ impl Ext {
         let per_block = self.per_block();
         // Each with the levels below it, and the first block of the file that hangs there.
         let mut todo: Vec<(BlockNo, u32, u64)> = h.with(|raw| {
-            let pointer = |i: usize| BlockNo(u64::from(le32(raw, BLOCK_AT + 4 * i)));
+            let pointer = |i: usize| map::pointer(&raw[BLOCK_AT..], i);
             let at = |i: usize| (pointer(i), i.saturating_sub(11) as u32, first_of(i, per_block).0);
             (0..POINTERS).rev().map(at).collect()
         });
@@ -248,8 +247,8 @@ impl Ext {
             let span = per_block.pow(level - 1);
             let buf = self.indirect(h.ino, b).await?;
             let bytes = buf.bytes();
-            for (i, p) in bytes.chunks_exact(4).enumerate().rev() {
-                let below = BlockNo(u64::from(le32(p, 0)));
+            for i in (0..per_block as usize).rev() {
+                let below = map::pointer(&bytes, i);
                 if below.0 != 0 {
                     todo.push((below, level - 1, first + i as u64 * span));
                 }

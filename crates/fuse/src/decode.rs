@@ -94,8 +94,11 @@ fn device(rdev: u32) -> (u32, u32) {
 }
 
 impl Parts<'_> {
+    fn ino_of(&self, node: u64) -> u32 {
+        self.shared.nodes.ino(node)
+    }
     fn ino(&self) -> u32 {
-        real_ino(self.head.node)
+        self.ino_of(self.head.node)
     }
     fn call(&self, request: Request) -> Call {
         let (uid, gid) = (self.head.uid, self.head.gid);
@@ -130,7 +133,7 @@ impl Parts<'_> {
             op::RENAME | op::RENAME2 => return self.rename(),
             op::LINK => {
                 let request =
-                    Request::Link { ino: real_ino(u64_at(f, 0)), dir: ino, name: name_of() };
+                    Request::Link { ino: self.ino_of(u64_at(f, 0)), dir: ino, name: name_of() };
                 (Shape::Entry, request)
             }
             op::READ => {
@@ -187,7 +190,7 @@ impl Parts<'_> {
     /// Nodes, and how many references to each the kernel gives back.
     fn forget(&self, nodes: impl IntoIterator<Item = (u64, u64)>) -> Decoded {
         let of_volume = nodes.into_iter().filter(|(node, _)| *node != crate::probe::NODE);
-        let call = |(node, count)| self.call(Request::Forget { ino: real_ino(node), count });
+        let call = |(node, count)| self.call(Request::Forget { ino: self.ino_of(node), count });
         Decoded::Silent(of_volume.map(call).collect())
     }
 
@@ -244,7 +247,7 @@ impl Parts<'_> {
             _ => return Decoded::Now(EINVAL),
         };
         let (name, to_name) = two_names(self.rest);
-        let to_dir = real_ino(u64_at(self.fixed, 0));
+        let to_dir = self.ino_of(u64_at(self.fixed, 0));
         let request = Request::Rename { dir: self.ino(), name, to_dir, to_name, mode };
         Decoded::Ask(Shape::Empty, self.call(request))
     }
@@ -410,11 +413,6 @@ impl Parts<'_> {
     }
 }
 
-/// FUSE's root is node 1, the volume's is inode 2; inode 1 is never seen.
-fn real_ino(node: u64) -> u32 {
-    if node == 1 { 2 } else { u32::try_from(node).unwrap_or(0) }
-}
-
 fn no_groups() -> Arc<[u32]> {
     thread_local! {
         static NONE: Arc<[u32]> = Arc::new([]);
@@ -449,6 +447,7 @@ fn set_attr(f: &[u8]) -> SetAttr {
 mod tests {
     use super::*;
     use crate::cache_policy::CachePolicy;
+    use crate::nodes::Nodes;
     use crate::wire::{HEAD_IN, fixed_len};
 
     const POLICY: CachePolicy =
@@ -577,7 +576,7 @@ mod tests {
             assert_eq!(shape, Shape::Created { exclusive });
             assert_eq!(fail_if_exists, exclusive || secs == 1);
             let answer = vfs::Answer::from(Err(vfs::FsError::Exists));
-            let told = crate::encode::encode(shape, answer, policy, &mut [0; 256]);
+            let told = crate::encode::encode(shape, answer, (policy, Nodes(2)), &mut [0; 256]);
             assert_eq!(told, Err(if exclusive { 17 } else { 116 }));
         }
     }

@@ -253,7 +253,7 @@ impl Front for Clones {
             static OUT: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; ROOM]);
         }
         OUT.with_borrow_mut(|out| {
-            let result = encode(shape, answer, self.shared.policy, out);
+            let result = encode(shape, answer, (self.shared.policy, self.shared.nodes), out);
             write_reply(&self.fds[clone], unique, result.map(|n| &out[..n]));
         });
         self.shared.answered(opcode, arrived, failed);

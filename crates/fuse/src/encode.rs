@@ -2,6 +2,7 @@
 
 use crate::cache_policy::CachePolicy;
 use crate::decode::Shape;
+use crate::nodes::Nodes;
 use crate::wire::Writer;
 use vfs::{Answer, Attr, DirEntry, FsError, Reply, StatFs};
 
@@ -17,7 +18,7 @@ const ESTALE: i32 = 116;
 pub(crate) fn encode(
     shape: Shape,
     answer: Answer,
-    policy: CachePolicy,
+    (policy, nodes): (CachePolicy, Nodes),
     out: &mut [u8],
 ) -> Result<usize, i32> {
     let reply = answer.result.map_err(|e| errno(shape, e))?;
@@ -34,9 +35,9 @@ pub(crate) fn encode(
             w.zeros(24);
             statx(&mut w, &a);
         }
-        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, policy),
+        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, (policy, nodes)),
         (Shape::Created { .. }, Reply::Entry { attr: a, .. }) => {
-            entry(&mut w, &a, policy);
+            entry(&mut w, &a, (policy, nodes));
             opened(&mut w, 2); // FOPEN_KEEP_CACHE
         }
         (Shape::Opened(how), Reply::Attr(_)) => opened(&mut w, how),
@@ -59,7 +60,7 @@ pub(crate) fn encode(
         }
         (Shape::Dir | Shape::DirPlus, Reply::Dir { entries, .. }) => {
             for e in &entries {
-                dir_entry(&mut w, e, shape == Shape::DirPlus, policy);
+                dir_entry(&mut w, e, shape == Shape::DirPlus, (policy, nodes));
             }
         }
         (Shape::Offset, Reply::Offset(o)) => w.u64(o),
@@ -142,11 +143,6 @@ fn version(w: &mut Writer<'_>, a: &Attr) {
     w.u32(a.generation);
 }
 
-/// FUSE's root is node 1.
-fn node(ino: u32) -> u64 {
-    if ino == 2 { 1 } else { u64::from(ino) }
-}
-
 fn attr(w: &mut Writer<'_>, a: &Attr) {
     w.u64(u64::from(a.ino));
     w.u64(a.size);
@@ -193,8 +189,8 @@ fn statx(w: &mut Writer<'_>, a: &Attr) {
     w.zeros(8 + 14 * 8);
 }
 
-fn entry(w: &mut Writer<'_>, a: &Attr, policy: CachePolicy) {
-    w.u64(node(a.ino));
+fn entry(w: &mut Writer<'_>, a: &Attr, (policy, nodes): (CachePolicy, Nodes)) {
+    w.u64(nodes.node(a.ino));
     w.u64(u64::from(a.generation));
     w.u64(policy.secs);
     w.u64(policy.of(a));
@@ -202,7 +198,7 @@ fn entry(w: &mut Writer<'_>, a: &Attr, policy: CachePolicy) {
     attr(w, a);
 }
 
-fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, policy: CachePolicy) {
+fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, of: (CachePolicy, Nodes)) {
     let head = if plus { ENTRY + 24 } else { 24 };
     let (len, room) = (head + e.name.len().next_multiple_of(8), w.room());
     // The kernel would never give back what it holds of this one.
@@ -211,7 +207,7 @@ fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, policy: CachePolicy) 
     let dots = e.name == b"." || e.name == b"..";
     if plus {
         match &e.attr {
-            Some(a) if !dots => entry(w, a, policy),
+            Some(a) if !dots => entry(w, a, of),
             _ => w.zeros(128), // node 0: nothing to remember
         }
     }
@@ -318,7 +314,8 @@ mod tests {
             ]
         };
         for (shape, reply, len) in all(attr()) {
-            let told = encode(shape, Answer::from(Ok(reply)), POLICY, &mut vec![0; len]);
+            let told =
+                encode(shape, Answer::from(Ok(reply)), (POLICY, Nodes(2)), &mut vec![0; len]);
             assert_eq!(told, Ok(len), "{shape:?}");
         }
     }

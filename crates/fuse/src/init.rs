@@ -1,6 +1,7 @@
 //! The first exchange: what the kernel offers, and what of it we take.
 
 use crate::cache_policy::CachePolicy;
+use crate::slot::PAGE;
 use crate::wire::{Writer, u32_at};
 
 /// The longest read or write, in bytes.
@@ -102,7 +103,7 @@ impl Offer {
         w.u16(48); // congestion_threshold
         w.u32(PAYLOAD as u32); // max_write
         w.u32(if policy.whole_seconds { 1_000_000_000 } else { 1 }); // time_gran
-        w.u16((PAYLOAD / 4096) as u16); // max_pages
+        w.u16((PAYLOAD / PAGE) as u16); // max_pages
         w.u16(0);
         w.u32(if uring { OVER_IO_URING } else { 0 });
         assert!(w.len <= INIT_OUT, "F3: the answer to INIT has {} bytes", w.len);

@@ -19,6 +19,7 @@ mod held_back;
 mod init;
 mod mount;
 mod mountinfo;
+mod nodes;
 mod options;
 mod probe;
 mod session;

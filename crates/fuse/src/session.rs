@@ -6,6 +6,7 @@ use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
 use crate::fellows::Fellows;
 use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount};
+use crate::nodes::Nodes;
 use crate::shared::Shared;
 use crate::umount::{unmount, unmount_at_the_end};
 use crate::uring::Queues;
@@ -43,6 +44,8 @@ pub struct Serving {
     pub uring: UringChoice,
     /// The volume's block size.
     pub block_bytes: usize,
+    /// Its root directory's inode.
+    pub root_ino: u32,
     /// What the kernel may keep.
     pub policy: CachePolicy,
     /// Where it is recorded how long answers take, see [`series`].
@@ -73,7 +76,7 @@ impl Session {
         options: &MountOptions,
         serving: Serving,
     ) -> Result<Session, String> {
-        let Serving { uring: choice, block_bytes, policy, series, fellows } = serving;
+        let Serving { uring: choice, block_bytes, root_ino, policy, series, fellows } = serving;
         if choice == UringChoice::On {
             std::fs::write(ENABLE, "Y").map_err(|e| {
                 format!("{ENABLE}: {e}: FUSE over io_uring needs Linux 6.14 or later, and root")
@@ -89,7 +92,7 @@ impl Session {
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let mut shared = Shared::new(policy, offer.1.dialect(), series);
+        let mut shared = Shared::new((policy, offer.1.dialect()), Nodes(root_ino), series);
         (shared.fellows, shared.device) = (fellows, options.device.clone());
         let shared = Arc::new(shared);
         shared.fellows.add(&shared);

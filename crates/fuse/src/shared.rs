@@ -5,6 +5,7 @@ use crate::cache_policy::CachePolicy;
 use crate::decode::Shape;
 use crate::fellows::Fellows;
 use crate::init::Dialect;
+use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::wire::op;
 use host::HostFile;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Shared {
     pub(crate) policy: CachePolicy,
     pub(crate) dialect: Dialect,
+    pub(crate) nodes: Nodes,
     /// The options in force, as mount(2) has them.
     options: AtomicU64,
     /// How long answers took.
@@ -47,12 +49,17 @@ fn is_disconnected(dev: &OwnedFd) -> bool {
 }
 
 impl Shared {
-    pub(crate) fn new(policy: CachePolicy, dialect: Dialect, series: Arc<Series>) -> Shared {
+    pub(crate) fn new(
+        (policy, dialect): (CachePolicy, Dialect),
+        nodes: Nodes,
+        series: Arc<Series>,
+    ) -> Shared {
         let (options, asked, answered, ended, dev, probing) = Default::default();
         let (fellows, device) = Default::default();
         Shared {
             policy,
             dialect,
+            nodes,
             options,
             series,
             asked,
@@ -141,7 +148,7 @@ impl Shared {
     #[cfg(test)]
     pub(crate) fn alone(policy: CachePolicy) -> Shared {
         let dialect = Dialect { setxattr_ext: false, no_opendir: true };
-        Shared::new(policy, dialect, crate::series(&stats::Recorder::default(), ""))
+        Shared::new((policy, dialect), Nodes(2), crate::series(&stats::Recorder::default(), ""))
     }
 
     /// From now on these hold; those that held until now.

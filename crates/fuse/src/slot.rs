@@ -15,7 +15,7 @@ const IN_OUT: usize = 0;
 const FIXED: usize = 128;
 const COMMIT_ID: usize = 256 + 8;
 const PAYLOAD_LEN: usize = 256 + 16;
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// One entry.
 pub(crate) struct Slot {

@@ -159,7 +159,7 @@ impl Front for Queues {
         let opcode = Head::decode(slot.head()).opcode;
         let failed = answer.result.is_err();
         self.shared.changes_attributes(shape);
-        let result = encode(shape, answer, self.shared.policy, slot.payload());
+        let result = encode(shape, answer, (self.shared.policy, self.shared.nodes), slot.payload());
         slot.finish(result);
         self.commit(queue, entry);
         self.shared.answered(opcode, arrived, failed);

@@ -212,11 +212,14 @@ fn plain(
     true
 }
 
+/// Bytes of which reads and writes are to be multiples: a page of a client's memory.
+const MULTIPLE: u32 = 4096;
+
 /// What FSINFO and PATHCONF tell, which never changes.
 fn about(w: &mut Writer, procedure: u32, info: &VolumeInfo) {
     if procedure == nfs3::FSINFO {
         let max = TRANSFER_BYTES_MAX as u32;
-        w.words(&[max, max, 4096, max, max, 4096, 65_536]);
+        w.words(&[max, max, MULTIPLE, max, max, MULTIPLE, 65_536]);
         w.u64(info.file_bytes_max);
         w.words(&[0, 1]); // times to the nanosecond
         w.u32(0x1b); // links, symlinks, homogeneous, times can be set

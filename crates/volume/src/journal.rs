@@ -3,9 +3,9 @@
 
 use crate::VolumeError;
 use check::ReadBlocks;
-use format::bytes::le32;
 use format::ext::extents;
 use format::ext::inode::InodeRef;
+use format::ext::map;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::jbd2::device::{JournalDevice, has_user, users};
 use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
@@ -207,7 +207,7 @@ pub(crate) fn of_inode(
         map.walk_extents(&inode.map_bytes(), None)?;
     } else {
         for i in 0..15 {
-            map.walk(inode.pointer(i), i.saturating_sub(11))?;
+            map.walk(BlockNo(u64::from(inode.pointer(i))), i.saturating_sub(11))?;
         }
     }
     if map.left > 0 {
@@ -347,13 +347,12 @@ struct Map<'a> {
 }
 
 impl Map<'_> {
-    fn walk(&mut self, pointer: u32, level: usize) -> Result<(), VolumeError> {
+    fn walk(&mut self, b: BlockNo, level: usize) -> Result<(), VolumeError> {
         if self.left == 0 {
             return Ok(());
         }
-        let b = BlockNo(u64::from(pointer));
-        if pointer == 0 || !self.geo.has_block(b) {
-            return Err(bad(format!("its inode names block {pointer}")));
+        if b.0 == 0 || !self.geo.has_block(b) {
+            return Err(bad(format!("its inode names block {b}")));
         }
         if level == 0 {
             self.left -= 1;
@@ -366,8 +365,8 @@ impl Map<'_> {
         self.nodes.push(b);
         let mut block = vec![0; self.geo.block_bytes];
         self.device.read_at(b.0 * self.geo.block_bytes as u64, &mut block)?;
-        for n in 0..self.geo.block_bytes / 4 {
-            self.walk(le32(&block, 4 * n), level - 1)?;
+        for below in map::pointers(&block) {
+            self.walk(below, level - 1)?;
         }
         Ok(())
     }

@@ -4,11 +4,11 @@
 
 use crate::{VolumeError, probe};
 use check::ReadBlocks;
-use format::bytes::le32;
 use format::ext::bitmap;
 use format::ext::extents::{self, BLOCKS_MAX};
 use format::ext::geometry::BLOCK_UNINIT;
 use format::ext::inode::InodeRef;
+use format::ext::map;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo, Ino};
 use std::ops::Range;
@@ -148,7 +148,7 @@ impl Tally {
             if self.last != 0 && indirect == self.last + 1 {
                 self.last = indirect;
             }
-            (0..geo.block_bytes / 4).for_each(|n| self.add(u64::from(le32(&block, 4 * n))));
+            map::pointers(&block).for_each(|b| self.add(b.0));
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     let lfs::Filled { segments: [free, open, contents, table], tenths } = report.filled;
     if as_json {
         let all = json!({
-            "segment_bytes": u64::from(geometry.segment_blocks) * 4096,
+            "segment_bytes": u64::from(geometry.segment_blocks) * lfs::BLOCK_BYTES as u64,
             "segments": geometry.segments,
             "virtual_blocks": geometry.virtual_blocks,
             "mapped_blocks": report.mapped,
@@ -125,7 +125,7 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         });
         tell!("{all}");
     } else {
-        let bytes = u64::from(geometry.segment_blocks) * 4096;
+        let bytes = u64::from(geometry.segment_blocks) * lfs::BLOCK_BYTES as u64;
         tell!("segments     {} of {}", geometry.segments, size::show(bytes));
         tell!("  free {free}, written into {open}, contents {contents}, table {table}");
         let tenths: Vec<String> = tenths.iter().map(u32::to_string).collect();

@@ -66,7 +66,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         Profile::Lfs => format::mkfs::Profile::Ext3,
         Profile::Ext4 => format::mkfs::Profile::Ext4 { checksums: true },
     };
-    if asked_for == Profile::Lfs && (a.block_size != 4096 || a.log.is_some()) {
+    if asked_for == Profile::Lfs && (a.block_size != lfs::BLOCK_BYTES as u64 || a.log.is_some()) {
         return Err(Failure::Usage("--profile lfs: blocks of 4096, and no --log".into()));
     }
     if a.store_size.is_some() && (asked_for != Profile::Lfs || Url::of(&a.image)?.is_some()) {
@@ -202,7 +202,10 @@ fn options(
 /// Makes a store in a bucket, and the volume in it.
 fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
     let shown = a.image.display();
-    if a.profile == Some(Profile::Ext4) || a.block_size != 4096 || a.journal_size.is_some() {
+    if a.profile == Some(Profile::Ext4)
+        || a.block_size != lfs::BLOCK_BYTES as u64
+        || a.journal_size.is_some()
+    {
         let why = "a volume in a bucket has blocks of 4096, no journal, and not profile ext4";
         return Err(Failure::Usage(format!("{shown}: {why}")));
     }

@@ -6,7 +6,6 @@ use crate::attributes;
 use crate::image::Image;
 use crate::progress::Counter;
 use crate::{Failure, Outcome, say};
-use env::Rope;
 use format::shown;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -336,7 +335,7 @@ impl Put<'_> {
             if pieces.is_empty() {
                 return Ok(());
             }
-            let requests = pieces.iter().map(Piece::request).collect();
+            let requests = pieces.iter().map(|p| p.request(self.image)).collect();
             let replies = self.image.ask_all(requests, |n| told(pieces[n].from))?;
             for (p, reply) in pieces.iter_mut().zip(replies) {
                 let fail = |e| self.image.failure(&told(p.from), e);
@@ -363,8 +362,8 @@ struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    fn request(&self) -> Request {
-        let data = Rope::cut(&self.data, (self.offset % 4096) as usize, 4096);
+    fn request(&self, image: &Image) -> Request {
+        let data = image.cut(&self.data, self.offset);
         let (ino, offset, stability) = (self.ino, self.offset, Stability::Unstable);
         Request::write(ino, offset, data, stability)
     }

@@ -494,7 +494,9 @@ fn start_session(
         Uring::Off => UringChoice::Off,
     };
     let series = fuse::series(recorder, &v.name);
-    let serving = Serving { uring, block_bytes: v.block_bytes, policy, series, fellows };
+    let info = describe(&Driver::new(v.monitor.clone(), v.disks.clone()), &v.name)?.info;
+    let (block_bytes, root_ino) = (info.block_bytes as usize, info.root_ino);
+    let serving = Serving { uring, block_bytes, root_ino, policy, series, fellows };
     let session = Session::start(pool, m.volume, &m.dir, &options, serving)?;
     if let Some(hint) = session.hint() {
         say::out(&hint);

@@ -31,7 +31,6 @@ pub(super) struct Served {
     pub(super) disks: Vec<Arc<HostFile>>,
     /// Its log, if that was not there before.
     pub(super) new_log: Option<Arc<NewLog>>,
-    pub(super) block_bytes: usize,
     pub(super) read_only: bool,
     /// See [`OpenOptions::returned_is_durable`].
     pub(super) returned_is_durable: bool,
@@ -54,10 +53,13 @@ struct Prepared {
     file: Arc<HostFile>,
     found: Found,
     options: OpenOptions,
-    /// Its block size, whether it is only read, has times of whole seconds, lies in its place.
-    of_volume: (usize, bool, bool, bool),
+    /// Is it only read, has it times of whole seconds, does it lie in its place?
+    of_volume: (bool, bool, bool),
     opening: OpeningWatch,
 }
+
+/// Bytes of a page of the kernel's cache.
+const PAGE_BYTES: usize = 4096;
 
 /// What is in front of a volume: who keeps contents that were read and written?
 #[derive(Clone, Copy, PartialEq)]
@@ -118,10 +120,10 @@ fn prepared(
     }
     // Blocks of a page each: no two of them are written in one page. A log sees to that by itself;
     // a journal on another device has the volume's blocks.
-    if block_bytes == 4096 && !read_only {
+    if block_bytes == PAGE_BYTES && !read_only {
         file.write_past_cache();
     }
-    if block_bytes == 4096 || mode.is_redo() {
+    if block_bytes == PAGE_BYTES || mode.is_redo() {
         log.iter().for_each(|l| l.write_past_cache());
     }
     if front == Front::MountAlone {
@@ -133,7 +135,7 @@ fn prepared(
     options.watch = Some(bar.clone());
     let opening = OpeningWatch::new(bar);
     options.log_disk_bytes = log.map(|l| l.size_bytes());
-    let of_volume = (block_bytes, read_only, whole_seconds, in_place);
+    let of_volume = (read_only, whole_seconds, in_place);
     Ok(Prepared { file, found, options, of_volume, opening })
 }
 
@@ -182,14 +184,13 @@ pub(super) fn open_as(
     let opener = volume::opener(Some(p.found), p.file.size_bytes(), p.options);
     let (monitor, file) = (Arc::new(Monitor::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
-    let Prepared { of_volume: (block_bytes, read_only, whole_seconds, in_place), opening, .. } = p;
+    let Prepared { of_volume: (read_only, whole_seconds, in_place), opening, .. } = p;
     Ok(Served {
         name: crate::config::name_of(path),
         monitor,
         file,
         disks,
         new_log,
-        block_bytes,
         read_only,
         returned_is_durable,
         writeback,
@@ -317,14 +318,13 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
         monitors.into_iter().zip(rest).zip(volumes.iter().zip(&opened))
     {
         let (file, of_volume, (returned_is_durable, promise), opening) = rest;
-        let (block_bytes, read_only, whole_seconds, in_place) = of_volume;
+        let (read_only, whole_seconds, in_place) = of_volume;
         all.push(Served {
             name: v.name.clone(),
             monitor: Arc::new(monitor),
             file,
             disks: disks.clone(),
             new_log: new_log.clone(),
-            block_bytes,
             read_only,
             returned_is_durable,
             writeback: of.2,

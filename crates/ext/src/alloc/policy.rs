@@ -4,7 +4,7 @@
 
 use crate::Ext;
 use crate::map::{Leaf, Walk};
-use format::bytes::le32;
+use format::ext::map;
 use format::{BlockNo, FileBlock, GroupNo, Ino, ROOT_INO};
 use ufs::InodeHandle;
 
@@ -35,10 +35,8 @@ impl Ext {
 
     /// Where the block of the leaf's own pointer would be best, file block `at`.
     pub(crate) fn goal(&self, h: &InodeHandle, leaf: &Leaf, at: FileBlock) -> Goal {
-        let before = (leaf.index > 0).then(|| {
-            let place = leaf.base + 4 * (leaf.index - 1);
-            BlockNo(u64::from(le32(&leaf.buf.bytes(), place)))
-        });
+        let before =
+            leaf.index.checked_sub(1).map(|i| map::pointer(&leaf.buf.bytes()[leaf.base..], i));
         match before {
             Some(b) if b.0 != 0 => self.goal_after(b, at),
             // The first pointer of an indirect block: behind that block.

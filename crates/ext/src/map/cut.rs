@@ -6,9 +6,8 @@
 use crate::Ext;
 use crate::alloc::Runs;
 use cache::{Buf, BufKind};
-use format::bytes::le32;
 use format::ext::Geometry;
-use format::ext::map::{POINTERS, first_of};
+use format::ext::map::{POINTERS, first_of, pointer};
 use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Credits, Txn};
 use std::collections::BTreeSet;
@@ -197,7 +196,7 @@ impl Ext {
         }
         let keep = cut.from.0.saturating_sub(first.0) as usize;
         for i in keep..self.per_block() as usize {
-            let child = BlockNo(u64::from(le32(&buf.bytes(), 4 * i)));
+            let child = pointer(&buf.bytes(), i);
             if child.0 == 0 {
                 continue;
             }
@@ -226,7 +225,7 @@ impl Ext {
         let mut stopped = false;
         let mut ahead = usize::MAX;
         for i in (0..self.per_block() as usize).rev() {
-            let child = BlockNo(u64::from(le32(&buf.bytes(), 4 * i)));
+            let child = pointer(&buf.bytes(), i);
             let at = first.plus(i as u64 * span);
             if child.0 == 0 || at.0 + span <= cut.from.0 {
                 continue;
@@ -263,7 +262,7 @@ impl Ext {
     /// Reads the indirect blocks that the cut comes to next.
     fn prefetch(&self, buf: &Buf, which: Range<usize>) {
         for i in which {
-            let b = BlockNo(u64::from(le32(&buf.bytes(), 4 * i)));
+            let b = pointer(&buf.bytes(), i);
             if b.0 != 0 && !self.meets_system(b, 1) && self.cache.get_cached(b).is_none() {
                 self.cache.prefetch(b, 1, BufKind::Meta);
             }

@@ -4,9 +4,8 @@
 
 use crate::Ext;
 use cache::{Buf, BufKind};
-use format::bytes::le32;
 use format::ext::inode::BLOCK_AT;
-use format::ext::map::{Path, path};
+use format::ext::map::{self, Path, path};
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{LeadsTo, PointerAt};
 use ufs::InodeHandle;
@@ -40,25 +39,24 @@ impl Leaf {
 
     /// The bytes of `len` pointers from the `i`-th after its own on.
     pub(crate) fn bytes(&self, i: usize, len: u64) -> std::ops::Range<usize> {
-        let at = self.base + 4 * (self.index + i);
-        at..at + 4 * len as usize
+        let of = map::bytes_of(self.index + i, len as usize);
+        self.base + of.start..self.base + of.end
     }
 
     pub(crate) fn pointer(&self, i: usize) -> BlockNo {
-        let at = self.base + 4 * (self.index + i);
-        BlockNo(u64::from(le32(&self.buf.bytes(), at)))
+        map::pointer(&self.buf.bytes()[self.base..], self.index + i)
     }
 
     /// How many pointers from the leaf's own on, at most `max`, go on from `first`, which it holds.
     fn run_len(&self, first: BlockNo, max: usize) -> usize {
         let bytes = self.buf.bytes();
-        let at = self.base + 4 * self.index;
-        let pointers = bytes[at..at + 4 * max].chunks_exact(4);
-        let step = u32::from(first.0 != 0);
-        let mut want = first.0 as u32;
-        let goes_on = |p: &&[u8]| {
-            let same = le32(p, 0) == want;
-            want = want.wrapping_add(step);
+        let own = map::bytes_of(self.index, max);
+        let pointers = map::pointers(&bytes[self.base + own.start..self.base + own.end]);
+        let step = u64::from(first.0 != 0);
+        let mut want = first.0;
+        let goes_on = |p: &BlockNo| {
+            let same = p.0 == want;
+            want += step;
             same
         };
         pointers.take_while(goes_on).count()

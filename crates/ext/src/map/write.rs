@@ -15,8 +15,8 @@ use crate::alloc::{Goal, Runs};
 use crate::map::Leaf;
 use crate::map::indirect::Walk;
 use cache::{Buf, BufKind};
-use format::bytes::set32;
 use format::ext::inode::{FLAG_HUGE, InodeMut, InodeRef};
+use format::ext::map;
 use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, LeadsTo, Txn};
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ impl Ext {
         let (at, leads_to) = (leaf.place(i), leaf.leads_to);
         let change = Change::MapPointer { ino: h.ino, at, leads_to, old, new: to };
         txn.edit(&leaf.buf, leaf.bytes(i, to.len), change, |b| {
-            (0..to.len).for_each(|n| set32(b, 4 * n as usize, to.start.plus(n).0 as u32));
+            (0..to.len).for_each(|n| map::set_pointer(b, n as usize, to.start.plus(n)));
         });
         let last = leaf.pointer(i + to.len as usize - 1);
         assert_eq!(last, to.start.plus(to.len - 1), "M1: the last pointer that was set");

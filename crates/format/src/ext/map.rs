@@ -1,7 +1,33 @@
 //! Block maps: twelve direct pointers, then one indirect, one double and one triple indirect block.
 //! Arithmetic from a file block to its path; the blocks themselves are `ext`'s.
 
-use crate::FileBlock;
+use crate::bytes::{le32, set32};
+use crate::{BlockNo, FileBlock};
+use std::ops::Range;
+
+/// Bytes of a pointer, in an inode and in an indirect block.
+pub const POINTER_BYTES: usize = 4;
+
+/// Which of the pointers' bytes are those of `len` pointers from number `i` on.
+pub fn bytes_of(i: usize, len: usize) -> Range<usize> {
+    POINTER_BYTES * i..POINTER_BYTES * (i + len)
+}
+
+/// Pointer number `i` of these, which are an indirect block or the inode's own.
+pub fn pointer(pointers: &[u8], i: usize) -> BlockNo {
+    BlockNo(u64::from(le32(pointers, POINTER_BYTES * i)))
+}
+
+/// All of these pointers.
+pub fn pointers(bytes: &[u8]) -> impl Iterator<Item = BlockNo> + '_ {
+    bytes.chunks_exact(POINTER_BYTES).map(|p| pointer(p, 0))
+}
+
+/// Sets pointer number `i` of these.
+pub fn set_pointer(pointers: &mut [u8], i: usize, to: BlockNo) {
+    debug_assert!(u32::try_from(to.0).is_ok(), "block {} in a pointer of 32 bits", to.0);
+    set32(pointers, POINTER_BYTES * i, to.0 as u32);
+}
 
 /// Pointers in the inode.
 pub const DIRECT: u64 = 12;

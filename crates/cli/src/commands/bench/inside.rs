@@ -2,17 +2,18 @@
 //! in front of it: what FUSE and NFS cost is the difference to this.
 
 use super::{Place, Target};
+use crate::commands::nfs_server::describe;
 use crate::commands::serve;
 use crate::commands::served::{self, Served};
 use crate::image::open_args;
 use crate::{Failure, Outcome};
 use env::Rope;
-use host::Pool;
+use host::{Driver, Pool};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{MakeKind, Reply, Request, SetAttr, Stability};
+use vfs::{MakeKind, Reply, Request, SetAttr, Stability, VolumeInfo};
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) struct Inside {
     volume: Served,
     pool: Arc<Pool>,
+    info: VolumeInfo,
 }
 
 impl Inside {
@@ -32,7 +34,9 @@ impl Inside {
         let volume =
             served::open_as(path, (false, None, near.as_deref()), served::Front::Any, args)?;
         let pool = serve::start(std::slice::from_ref(&volume))?;
-        Ok(Inside { volume, pool })
+        let driver = Driver::new(volume.monitor.clone(), volume.disks.clone());
+        let info = describe(&driver, &volume.name)?.info;
+        Ok(Inside { volume, pool, info })
     }
 }
 
@@ -41,19 +45,20 @@ impl Target for Inside {
         let in_folder = |dir, name: &str| -> Result<Folder, Failure> {
             let place = Folder { pool: self.pool.clone(), dir, ino: 0, block_bytes: 0 };
             let ino = place.make(name, MakeKind::Dir).map_err(|e| format!("{name}: {e}"))?;
-            Ok(Folder { dir: ino, block_bytes: self.volume.block_bytes, ..place })
+            Ok(Folder { dir: ino, block_bytes: self.info.block_bytes as usize, ..place })
         };
-        let at = in_folder(2, folder)?;
+        let at = in_folder(self.info.root_ino, folder)?;
         let place = |t| Ok(Box::new(in_folder(at.dir, &format!("t{t}"))?) as Box<dyn Place>);
         (0..threads).map(place).collect()
     }
     fn finish(self: Box<Self>, folder: &str, threads: usize) -> Result<(), Failure> {
-        let mut root = Folder { pool: self.pool.clone(), dir: 2, ino: 0, block_bytes: 0 };
+        let root_ino = self.info.root_ino;
+        let mut root = Folder { pool: self.pool.clone(), dir: root_ino, ino: 0, block_bytes: 0 };
         let tidy = |place: &mut Folder| {
             place.open(folder)?;
             place.dir = place.ino;
             (0..threads).try_for_each(|t| place.rmdir(&format!("t{t}")))?;
-            place.dir = 2;
+            place.dir = root_ino;
             place.rmdir(folder)
         };
         tidy(&mut root).map_err(|e| format!("{folder}: {e}"))?;
