@@ -160,6 +160,7 @@ fn main() -> Result<(), String> {
     let serving = Serving {
         uring: choice,
         block_bytes: BLOCK_BYTES as usize,
+        root_ino: ROOT,
         policy,
         series: fuse::series(&stats::Recorder::default(), "nothing"),
         fellows: Arc::default(),
