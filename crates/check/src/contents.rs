@@ -9,7 +9,7 @@ use crate::run::Check;
 use crate::walk::{Map, Then, walk};
 use crate::{CheckError, Options, dirblock, extents};
 use format::ext::csum::entries_part;
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, Extent, GroupNo, Ino, ROOT_INO, shown};
 use std::collections::{BTreeMap, BTreeSet};
 

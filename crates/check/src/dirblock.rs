@@ -3,7 +3,7 @@
 
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::csum::{DIR_TAIL, put_tail};
-use format::ext::dirent::{self, HEAD, SECTOR};
+use format::ufs::dirent::{self, HEAD, SECTOR};
 use format::{Ino, ROOT_INO};
 
 /// The smallest entry: a head and a name of up to four bytes.

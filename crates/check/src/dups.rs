@@ -12,7 +12,7 @@ use crate::tables::Claims;
 use crate::walk::{Map, Pointer, Then, walk};
 use format::bytes::set32;
 use format::ext::extents::Mapped;
-use format::ext::inode::{InodeMut, InodeRef};
+use format::ufs::inode::{InodeMut, InodeRef};
 use format::{BlockNo, Ino};
 
 impl Check<'_> {

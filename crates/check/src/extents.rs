@@ -8,7 +8,7 @@ use crate::view::View;
 use format::bytes::set16;
 use format::ext::csum::InodeSeed;
 use format::ext::extents::{BLOCKS_MAX, Head, Mapped, child, first_of, head, mapped};
-use format::ext::inode::{BLOCK_AT, InodeRef};
+use format::ufs::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, Ino};
 use std::collections::BTreeSet;
 

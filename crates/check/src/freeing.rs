@@ -7,8 +7,8 @@ use crate::inode::is_fast;
 use crate::run::Check;
 use crate::walk::{Map, Then, walk};
 use format::Ino;
-use format::ext::inode::InodeRef;
-use format::ext::xattr;
+use format::ufs::inode::InodeRef;
+use format::ufs::xattr;
 
 impl Check<'_> {
     /// Frees an inode and its blocks.

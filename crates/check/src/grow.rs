@@ -4,8 +4,8 @@
 use crate::CheckError;
 use crate::run::Check;
 use format::bytes::{le32, set32};
-use format::ext::inode::{InodeMut, InodeRef};
-use format::ext::map;
+use format::ufs::inode::{InodeMut, InodeRef};
+use format::ufs::map;
 use format::{BlockNo, FileBlock, Ino};
 
 impl Check<'_> {

@@ -9,9 +9,9 @@ use crate::tables::Dir;
 use format::BlockNo;
 use format::bytes::{le16, le32};
 use format::ext::csum::entries_part;
-use format::ext::dirhash::NameHash;
-use format::ext::dirindex::{self, is_node_shaped};
 use format::ext::features::incompat;
+use format::ufs::dirhash::NameHash;
+use format::ufs::dirindex::{self, is_node_shaped};
 
 /// Where the root's own fields begin: behind the two dots.
 const ROOT_INFO: usize = 24;

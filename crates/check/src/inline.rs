@@ -10,10 +10,10 @@ use crate::finding::{Kind, Place};
 use crate::pass1::MapScan;
 use crate::run::Check;
 use crate::view::IMAGES;
-use format::ext::dirent::{ENTRY_MIN, put_unused};
 use format::ext::features::incompat;
-use format::ext::inline::{self, MAP_BYTES, PARENT_BYTES};
-use format::ext::inode::{FLAG_EXTENTS, FLAG_INLINE, InodeMut, InodeRef};
+use format::ufs::dirent::{ENTRY_MIN, put_unused};
+use format::ufs::inline::{self, MAP_BYTES, PARENT_BYTES};
+use format::ufs::inode::{FLAG_EXTENTS, FLAG_INLINE, InodeMut, InodeRef};
 use format::{BlockNo, FileBlock, Ino};
 
 /// A directory that lies in its inode.

@@ -7,15 +7,15 @@ use crate::finding::{Kind, Place};
 use crate::pass1::{BAD_BLOCKS_INO, RESIZE_INO};
 use crate::run::Check;
 use format::bytes::{le16, le32, set16, set32};
-use format::ext::dirent::kind_byte;
 use format::ext::features::compat;
-use format::ext::inline;
-use format::ext::inode::{
+use format::ufs::dirent::kind_byte;
+use format::ufs::inline;
+use format::ufs::inode::{
     BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS, FLAG_HUGE,
     FLAG_IMMUTABLE, FLAG_INDEX, FLAG_INLINE, FLAG_VALUE, InodeMut, InodeRef,
 };
-use format::ext::map::POINTERS;
-use format::ext::xattr::MAGIC;
+use format::ufs::map::POINTERS;
+use format::ufs::xattr::MAGIC;
 use format::{BlockNo, Ino, ROOT_INO};
 
 /// What is to become of an inode.

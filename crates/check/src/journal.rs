@@ -8,9 +8,9 @@ use format::bytes::le32;
 use format::ext::Superblock;
 use format::ext::boot::{self, BootArea};
 use format::ext::features::{compat, incompat};
-use format::ext::inode::{FLAG_EXTENTS, InodeMut, InodeRef, RawTime, Which};
-use format::ext::map::POINTERS;
 use format::jbd2::{JournalSuperblock, superblock as jsb, unforeseen};
+use format::ufs::inode::{FLAG_EXTENTS, InodeMut, InodeRef, RawTime, Which};
+use format::ufs::map::POINTERS;
 use format::{BlockNo, FileBlock, Ino, JOURNAL_INO};
 
 /// Where the journal's superblock has its three words of features, and the number of its users.

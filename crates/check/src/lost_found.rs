@@ -8,10 +8,10 @@ use crate::pass2::is_node;
 use crate::run::Check;
 use crate::tables::{At, Dir, Info};
 use format::ext::csum::entries_part;
-use format::ext::dirent;
-use format::ext::dirindex;
 use format::ext::features::incompat;
-use format::ext::inode::{FLAG_EXTENTS, FLAG_INDEX, InodeMut, InodeRef, Which};
+use format::ufs::dirent;
+use format::ufs::dirindex;
+use format::ufs::inode::{FLAG_EXTENTS, FLAG_INDEX, InodeMut, InodeRef, Which};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use crate::run::Check;
 use format::bytes::{le32, set32};
 use format::ext::csum::InodeSeed;
 use format::ext::features::{compat, ro_compat};
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, Ino};
 use std::collections::BTreeSet;
 

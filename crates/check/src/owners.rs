@@ -12,7 +12,7 @@ use crate::walk::{Map, Then, walk};
 use format::bytes::le32;
 use format::ext::Geometry;
 use format::ext::csum::{entries_part, has_tail};
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 

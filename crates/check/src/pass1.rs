@@ -8,10 +8,10 @@ use crate::inode::Verdict;
 use crate::run::Check;
 use crate::tables::{Dir, Info};
 use crate::walk::{Fault, Map, Then, walk};
-use format::ext::dirent::kind_byte;
 use format::ext::features::incompat;
-use format::ext::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef};
-use format::ext::map;
+use format::ufs::dirent::kind_byte;
+use format::ufs::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef};
+use format::ufs::map;
 use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino, JOURNAL_INO};
 
 /// The inode of bad blocks.

@@ -10,11 +10,11 @@ use crate::tables::{At, Frame};
 use crate::together::Name;
 use format::bytes::{le32, set32};
 use format::ext::csum::has_tail;
-use format::ext::dirent::{self, HEAD};
-use format::ext::dirindex;
 use format::ext::features::incompat;
 use format::ext::geometry::INODE_UNINIT;
-use format::ext::inode::InodeRef;
+use format::ufs::dirent::{self, HEAD};
+use format::ufs::dirindex;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, FileBlock, GroupNo, Ino, ROOT_INO, shown};
 use std::collections::BTreeMap;
 

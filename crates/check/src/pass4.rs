@@ -7,7 +7,7 @@ use crate::run::Check;
 use crate::tables::Info;
 use format::Ino;
 use format::ext::features::ro_compat;
-use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef};
+use format::ufs::inode::{FLAG_INDEX, InodeMut, InodeRef};
 
 /// Links beyond which a directory counts as having one, as e2fsck has it.
 const LINKS_MOST: u32 = 65_000;

@@ -11,8 +11,8 @@ use crate::tables::Frame;
 use format::ext::bitmap::is_set;
 use format::ext::csum::Sums;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
-use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, extents};
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, FormatError, GroupNo, ROOT_INO};
 
 /// What a group's descriptor has a place of.

@@ -10,8 +10,8 @@ use format::BlockNo;
 use format::bytes::le32;
 use format::ext::features::compat;
 use format::ext::growth::{self, DOUBLE};
-use format::ext::inode::{InodeMut, InodeRef, Which};
-use format::ext::map::POINTERS;
+use format::ufs::inode::{InodeMut, InodeRef, Which};
+use format::ufs::map::POINTERS;
 
 impl Check<'_> {
     /// Checks inode 7 and its blocks; on volumes without the feature it must be empty.

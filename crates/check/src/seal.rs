@@ -5,7 +5,7 @@
 use crate::CheckError;
 use crate::run::Check;
 use format::ext::csum::Sums;
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, Ino};
 
 impl Check<'_> {

@@ -8,10 +8,10 @@ use crate::run::Check;
 use crate::tables::Frame;
 use format::ext::features::{compat, incompat, ro_compat};
 use format::ext::geometry::GROUP_DESC_BYTES;
-use format::ext::inode::InodeRef;
 use format::ext::mmp::{MMP_BYTES, Mmp};
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, GroupNo, Ino};
 
 /// Where the primary superblock begins in its block.

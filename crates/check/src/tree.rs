@@ -8,7 +8,7 @@ use crate::finding::{Kind, Place};
 use crate::pass1::MapScan;
 use crate::run::Check;
 use format::ext::extents::{DEPTH_MAX, Head, Mapped, max_entries, set_head, set_index, set_mapped};
-use format::ext::inode::{BLOCK_AT, InodeRef};
+use format::ufs::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, FileBlock, Ino};
 
 /// The root, and the entries in it.

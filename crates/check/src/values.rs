@@ -8,7 +8,7 @@ use crate::xattr::hash_fits;
 use format::Ino;
 use format::bytes::le32;
 use format::ext::features::incompat;
-use format::ext::inode::{FLAG_VALUE, InodeMut, InodeRef, Which};
+use format::ufs::inode::{FLAG_VALUE, InodeMut, InodeRef, Which};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of an attribute's entry before its name.

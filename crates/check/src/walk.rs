@@ -6,7 +6,7 @@ use crate::CheckError;
 use crate::tables::Frame;
 use crate::view::View;
 use format::bytes::{le32, set32};
-use format::ext::map;
+use format::ufs::map;
 use format::{BlockNo, FileBlock};
 
 /// The map of an inode.

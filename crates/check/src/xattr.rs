@@ -7,8 +7,8 @@ use crate::pass1::{MapScan, what_of};
 use crate::run::Check;
 use crate::values::named_in;
 use format::bytes::{le16, le32};
-use format::ext::inode::{CLASSIC_BYTES, InodeMut, InodeRef};
-use format::ext::xattr::{BLOCK_HEAD, INODE_HEAD, MAGIC, refcount, set_refcount};
+use format::ufs::inode::{CLASSIC_BYTES, InodeMut, InodeRef};
+use format::ufs::xattr::{BLOCK_HEAD, INODE_HEAD, MAGIC, refcount, set_refcount};
 use format::{BlockNo, Ino};
 
 /// Bytes of an attribute's entry before its name.

@@ -8,8 +8,8 @@ use crate::common::wide::{ALL, Layout, Of, made4};
 use crate::common::{Counted, Scratch, Two, check_both, e2fsck};
 use check::{CheckError, Kind, Options, check, check_together};
 use format::bytes::set32;
-use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, Superblock, extents};
+use format::ufs::inode::InodeRef;
 use format::{GroupNo, Ino};
 use std::sync::atomic::AtomicUsize;
 

@@ -1,4 +1,4 @@
-//! Contents that lie in the inode (format/src/ext/inline.rs says how). They are shown as a block
+//! Contents that lie in the inode (format/src/ufs/inline.rs says how). They are shown as a block
 //! that lies nowhere; `ufs` changes them, and here they move out into a block.
 //!
 //! 1. Inode and block change in one transaction, the block's contents with it: where the mode does
@@ -16,8 +16,8 @@ use crate::Ext;
 use crate::plants::{INLINE_DROPPED, INLINE_EARLY};
 use cache::{Buf, BufKind};
 use env::Block;
-use format::ext::inline;
-use format::ext::inode::{InodeMut, InodeRef};
+use format::ufs::inline;
+use format::ufs::inode::{InodeMut, InodeRef};
 use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Change, Txn};
 use ufs::InodeHandle;

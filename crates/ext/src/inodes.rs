@@ -9,8 +9,8 @@ use crate::descs::Desc;
 use cache::{Buf, BufKind, Role};
 use format::ext::extents;
 use format::ext::features::incompat;
-use format::ext::inode::{FAST_SYMLINK_MAX, FLAG_ENCRYPT, FLAG_VALUE, InodeRef};
-use format::ext::map::file_bytes_max;
+use format::ufs::inode::{FAST_SYMLINK_MAX, FLAG_ENCRYPT, FLAG_VALUE, InodeRef};
+use format::ufs::map::file_bytes_max;
 use format::{BlockNo, FormatError, Ino, ROOT_INO};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
@@ -157,7 +157,7 @@ impl Ext {
         }
         let most = match i.has_extents() {
             true => extents::BLOCKS_MAX,
-            false => format::ext::map::blocks_max(bs / 4),
+            false => format::ufs::map::blocks_max(bs / 4),
         };
         if i.size() > most.saturating_mul(bs) {
             return Some(format!("a length of {} bytes, which no map can hold", i.size()));

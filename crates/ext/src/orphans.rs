@@ -13,7 +13,7 @@ use format::Ino;
 use format::bytes::set32;
 use format::ext::Superblock;
 use format::ext::csum::Sums;
-use format::ext::inode::{InodeMut, InodeRef};
+use format::ufs::inode::{InodeMut, InodeRef};
 use integrity::{Change, Txn};
 use std::collections::BTreeSet;
 use ufs::InodeHandle;

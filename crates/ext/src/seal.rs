@@ -16,9 +16,9 @@
 use crate::Ext;
 use cache::{Buf, Role};
 use format::ext::csum::{SumAt, Sums};
-use format::ext::inode::InodeRef;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Superblock, bitmap};
+use format::ufs::inode::InodeRef;
 use format::{GroupNo, Ino};
 use integrity::{Change, Txn, invariant};
 use std::cell::Ref;

@@ -5,9 +5,9 @@
 use crate::common::{ROOT, Vol, World, options, pattern};
 use ext::LoadError;
 use format::ext::geometry::GROUP_DESC_BYTES;
-use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::mkfs::Profile;
+use format::ufs::inode::{BLOCK_AT, InodeRef};
 use format::{GroupNo, Ino};
 use mechanisms::Mode;
 use sim::Fault;

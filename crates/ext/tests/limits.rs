@@ -36,7 +36,7 @@ fn a_file_of_pointers_ends_where_they_do() {
     w.debugfs(&["feature extent huge_file"]);
     let v = w.open(Mode::Async);
     let old = w.lookup(&v, ROOT, "old");
-    let most = format::ext::map::blocks_max(256) << 10;
+    let most = format::ufs::map::blocks_max(256) << 10;
     assert_eq!(w.resize(&v, old, 20 << 30), Err(FsError::FileTooBig));
     assert_eq!(w.resize(&v, old, most + 1), Err(FsError::FileTooBig));
     let op = SpaceOp::ZeroRange { keep_size: false };
@@ -60,7 +60,7 @@ fn a_file_ends_where_its_blocks_cannot_be_counted() {
     let mut w = World::mke2fs(16 << 20, &["-t", "ext4", "-b", "1024", "-O", "^huge_file"]);
     let v = w.open(Mode::Async);
     let f = w.file(&v, ROOT, "f");
-    let most = format::ext::map::countable_bytes_max(1024);
+    let most = format::ufs::map::countable_bytes_max(1024);
     assert!(most < 2 << 40, "{most}");
     assert_eq!(w.resize(&v, f, most + 1), Err(FsError::FileTooBig));
     w.resize(&v, f, most).unwrap();

@@ -23,6 +23,7 @@ pub mod jbd2;
 pub mod mkfs;
 pub mod partitions;
 mod shown;
+pub mod ufs;
 
 pub use error::FormatError;
 pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, Lsn, ROOT_INO};

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use format::ext::dirhash::NameHash;
+use format::ufs::dirhash::NameHash;
 use std::process::Command;
 
 #[test]

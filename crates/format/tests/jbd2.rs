@@ -5,10 +5,10 @@
 
 use format::bytes::{le32, set32};
 use format::ext::features::incompat::RECOVER;
-use format::ext::inode::InodeRef;
 use format::ext::superblock::Superblock;
 use format::jbd2::{JournalSuperblock, Shape, Tag, escape, incompat, superblock};
 use format::mkfs::{MkfsOptions, Plan, Profile};
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, Ino};
 use std::process::Command;
 

@@ -4,9 +4,9 @@
 
 use format::ext::bitmap::is_set;
 use format::ext::geometry::{GROUP_DESC_BYTES, Geometry, GroupDesc};
-use format::ext::inode::{CLASSIC_BYTES, InodeRef};
-use format::ext::map::DIRECT;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
+use format::ufs::inode::{CLASSIC_BYTES, InodeRef};
+use format::ufs::map::DIRECT;
 use format::{BlockNo, GroupNo, Ino};
 use sim::Image;
 

@@ -4,14 +4,14 @@
 //! for hundreds of names.
 
 use format::bytes::{le32, set16, set32};
-use format::ext::dirent::{HEAD, entries, needed};
-use format::ext::dirhash::NameHash;
 use format::ext::features::compat;
 use format::ext::geometry::{GROUP_DESC_BYTES, Geometry, GroupDesc};
-use format::ext::inode::{CLASSIC_BYTES, FLAG_INDEX, InodeMut, InodeRef};
-use format::ext::map::DIRECT;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
-use format::ext::xattr::set_refcount;
+use format::ufs::dirent::{HEAD, entries, needed};
+use format::ufs::dirhash::NameHash;
+use format::ufs::inode::{CLASSIC_BYTES, FLAG_INDEX, InodeMut, InodeRef};
+use format::ufs::map::DIRECT;
+use format::ufs::xattr::set_refcount;
 use format::{BlockNo, FormatError, Ino};
 use sim::Image;
 

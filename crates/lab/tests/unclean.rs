@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use format::ext::geometry::GROUP_DESC_BYTES;
-use format::ext::inode::InodeMut;
+use format::ufs::inode::InodeMut;
 use integrity::Plant;
 use lab::{Act, Setting, Subject, fresh, recover};
 use sim::{CrashImages, Image};

@@ -5,8 +5,8 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::ops::Ctx;
 use crate::store::{InodeHandle, Store, Transaction};
-use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
 use format::intent::Intent;
+use format::ufs::inode::{InodeMut, InodeRef, RawTime, Which};
 use integrity::Change;
 use vfs::{Attr, PreAttr, Time, Wcc};
 

@@ -5,7 +5,7 @@ use crate::dir::{DirIndex, Known, Memo};
 use cache::{ReadAhead, WriteBehind};
 use env::sync::Lock;
 use format::Ino;
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

@@ -8,9 +8,9 @@
 use crate::Ufs;
 use crate::store::{InodeHandle, Store};
 use crate::xattrs::ACL_ACCESS;
-use format::ext::inline;
-use format::ext::inode::{FAST_SYMLINK_MAX, InodeRef};
-use format::ext::xattr::{self, Attribute, Elsewhere, VALUE_MAX};
+use format::ufs::inline;
+use format::ufs::inode::{FAST_SYMLINK_MAX, InodeRef};
+use format::ufs::xattr::{self, Attribute, Elsewhere, VALUE_MAX};
 use format::{FormatError, Ino};
 use integrity::Credits;
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ mod memory;
 
 use env::{Engine, Nanos, Now, Rng, Rope};
 use format::ROOT_INO;
-use format::ext::dirhash::IndexRules;
+use format::ufs::dirhash::IndexRules;
 use memory::{BLOCK, Memory, links};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,11 +4,11 @@
 use crate::VolumeError;
 use check::ReadBlocks;
 use format::ext::extents;
-use format::ext::inode::InodeRef;
-use format::ext::map;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::jbd2::device::{JournalDevice, has_user, users};
 use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
+use format::ufs::inode::InodeRef;
+use format::ufs::map;
 use format::{BlockNo, Extent, GroupNo, Ino};
 use mechanisms::JournalReader;
 

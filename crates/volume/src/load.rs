@@ -118,7 +118,7 @@ pub(crate) async fn load(
 async fn root_generation(ext: &Ext) -> Result<u32, String> {
     let root = ufs::store::Inodes::inode(ext, format::ROOT_INO).await;
     let root = root.map_err(|e| format!("the root directory: {e}"))?;
-    Ok(root.with(|raw| format::ext::inode::InodeRef(raw).generation()))
+    Ok(root.with(|raw| format::ufs::inode::InodeRef(raw).generation()))
 }
 
 /// Guards the log, if there is one, of a volume that says by now that it needs recovery.

@@ -7,9 +7,9 @@ use check::ReadBlocks;
 use format::ext::bitmap;
 use format::ext::extents::{self, BLOCKS_MAX};
 use format::ext::geometry::BLOCK_UNINIT;
-use format::ext::inode::InodeRef;
-use format::ext::map;
 use format::ext::{Geometry, GroupDesc};
+use format::ufs::inode::InodeRef;
+use format::ufs::map;
 use format::{BlockNo, GroupNo, Ino};
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 
 use env::Rope;
 use format::ext::extents::{Head, max_entries, set_head, set_index};
-use format::ext::inode::BLOCK_AT;
 use format::ext::{Geometry, GroupDesc, Superblock};
+use format::ufs::inode::BLOCK_AT;
 use format::{BlockNo, GroupNo, JOURNAL_INO};
 use sim::{Image, World, block_on};
 use std::process::Command;

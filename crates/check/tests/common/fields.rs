@@ -5,9 +5,9 @@
 use super::{Chance, another_value};
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::geometry::GROUP_DESC_BYTES;
-use format::ext::inode::InodeRef;
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, GroupDesc, Superblock};
+use format::ufs::inode::InodeRef;
 
 /// What is mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

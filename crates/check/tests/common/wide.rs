@@ -5,9 +5,9 @@ use super::{Chance, Scratch, another_value, indexed, made, tool};
 use format::bytes::{le16, le32, set32};
 use format::ext::csum::Sums;
 use format::ext::extents;
-use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, GroupDesc, Superblock};
+use format::ufs::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, GroupNo, Ino};
 
 /// What is mutated.

@@ -13,7 +13,7 @@ use crate::logs::{NewLog, existing_log, make_log};
 use crate::progress::RecoveryBar;
 use crate::status::OpeningWatch;
 use crate::{Failure, say};
-use format::ext::inode::CLASSIC_BYTES;
+use format::ufs::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::Path;
 use std::sync::Arc;

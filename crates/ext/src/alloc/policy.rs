@@ -4,7 +4,7 @@
 
 use crate::Ext;
 use crate::map::{Leaf, Walk};
-use format::ext::map;
+use format::ufs::map;
 use format::{BlockNo, FileBlock, GroupNo, Ino, ROOT_INO};
 use ufs::InodeHandle;
 

@@ -7,7 +7,7 @@ use crate::Ext;
 use crate::alloc::Runs;
 use cache::{Buf, BufKind};
 use format::ext::Geometry;
-use format::ext::map::{POINTERS, first_of, pointer};
+use format::ufs::map::{POINTERS, first_of, pointer};
 use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Credits, Txn};
 use std::collections::BTreeSet;

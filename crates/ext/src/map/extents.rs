@@ -4,7 +4,7 @@
 use crate::Ext;
 use cache::{Buf, BufKind, Role};
 use format::ext::extents::{self, BLOCKS_MAX, Mapped};
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use std::ops::Range;
 use ufs::InodeHandle;

@@ -4,7 +4,7 @@
 use super::extents::Spot;
 use crate::Ext;
 use format::FileBlock;
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use ufs::InodeHandle;
 use ufs::store::Run;
 use vfs::FsError;

@@ -8,7 +8,7 @@ use crate::alloc::{Goal, Runs};
 use crate::plants::MARKED_EARLY;
 use cache::{Buf, BufKind};
 use format::ext::extents::{LEN_MAX, Mapped, UNWRITTEN_MAX};
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, Extent, FileBlock};
 use integrity::{Change, Txn};
 use ufs::InodeHandle;

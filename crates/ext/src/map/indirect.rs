@@ -4,8 +4,8 @@
 
 use crate::Ext;
 use cache::{Buf, BufKind};
-use format::ext::inode::BLOCK_AT;
-use format::ext::map::{self, Path, path};
+use format::ufs::inode::BLOCK_AT;
+use format::ufs::map::{self, Path, path};
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{LeadsTo, PointerAt};
 use ufs::InodeHandle;

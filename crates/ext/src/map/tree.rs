@@ -19,7 +19,7 @@ use crate::alloc::{Goal, Runs};
 use crate::plants::{NODE_EARLY, REUSED_EARLY, SPLIT_IN_TWO};
 use cache::{Buf, BufKind, Role};
 use format::ext::extents::{self, BLOCKS_MAX, ENTRY, Head, Mapped};
-use format::ext::inode::{BLOCK_AT, InodeRef};
+use format::ufs::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, LeadsTo, PointerAt, Txn};
 use smallvec::SmallVec;

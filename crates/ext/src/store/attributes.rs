@@ -3,8 +3,8 @@
 use crate::Ext;
 use cache::Buf;
 use format::BlockNo;
-use format::ext::inode::InodeRef;
-use format::ext::xattr::Elsewhere;
+use format::ufs::inode::InodeRef;
+use format::ufs::xattr::Elsewhere;
 use integrity::Txn;
 use ufs::InodeHandle;
 use ufs::store::Attributes;

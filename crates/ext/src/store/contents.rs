@@ -4,7 +4,7 @@
 use crate::Ext;
 use crate::map::data_error;
 use cache::{Buf, BufKind};
-use format::ext::inode::{FLAG_VALUE, InodeRef};
+use format::ufs::inode::{FLAG_VALUE, InodeRef};
 use format::{FileBlock, FormatError};
 use integrity::{Credits, Txn};
 use std::ops::Range;

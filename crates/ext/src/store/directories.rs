@@ -5,7 +5,7 @@ use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::map::Spot;
 use cache::{Buf, BufKind, Role};
-use format::ext::inode::{FLAG_VALUE, InodeRef};
+use format::ufs::inode::{FLAG_VALUE, InodeRef};
 use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Change, InitKind, Txn};
 use ufs::InodeHandle;

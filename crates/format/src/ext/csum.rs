@@ -6,7 +6,7 @@
 //! inode's number and generation, so that a block that lies in the wrong place is found out.
 
 use crate::bytes::{le16, le32, set16, set32};
-use crate::ext::inode::CLASSIC_BYTES;
+use crate::ufs::inode::CLASSIC_BYTES;
 use crate::{BlockNo, FormatError, GroupNo, Ino};
 use std::ops::Range;
 

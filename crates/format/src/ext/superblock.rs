@@ -3,8 +3,8 @@
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::csum::{self, SumAt, Sums};
-use crate::ext::dirhash::IndexRules;
 use crate::ext::features::{self, Features};
+use crate::ufs::dirhash::IndexRules;
 use crate::{BlockNo, FormatError, Ino};
 use std::ops::Range;
 

@@ -6,7 +6,8 @@ use crate::ext::csum::Sums;
 use crate::ext::features::{compat, incompat, ro_compat};
 use crate::ext::geometry::GROUP_DESC_BYTES;
 use crate::ext::superblock::{CRC32C, FIRST_INO, MAGIC, STATE_VALID};
-use crate::ext::{Geometry, GroupDesc, Superblock, bitmap, inode};
+use crate::ext::{Geometry, GroupDesc, Superblock, bitmap};
+use crate::ufs::inode;
 use crate::{BlockNo, Extent, GroupNo, Ino};
 use std::collections::BTreeMap;
 

@@ -6,11 +6,11 @@ use crate::bytes::set32;
 use crate::ext::csum::entries_part;
 use crate::ext::extents::{self, Head, LEN_MAX, Mapped};
 use crate::ext::features::incompat;
-use crate::ext::inode::{BLOCK_AT, FLAG_EXTENTS, InodeMut, Which};
 use crate::ext::mmp::{MMP_BYTES, Mmp, update_secs};
-use crate::ext::{dirent, map};
 use crate::jbd2::JournalSuperblock;
 use crate::jbd2::superblock::BLOCKS_MIN;
+use crate::ufs::inode::{BLOCK_AT, FLAG_EXTENTS, InodeMut, Which};
+use crate::ufs::{dirent, map};
 use crate::{BlockNo, FileBlock, Ino, JOURNAL_INO, ROOT_INO};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 
 use env::{Few, SECTOR_BYTES};
 use format::bytes::{le16, set16};
-use format::ext::dirent::HEAD;
+use format::ufs::dirent::HEAD;
 use integrity::{Change, Edit, Plant, Undo};
 use std::ops::Range;
 

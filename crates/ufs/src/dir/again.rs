@@ -7,7 +7,7 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
 use format::ext::csum::entries_part;
-use format::ext::dirent;
+use format::ufs::dirent;
 use format::{FileBlock, Ino};
 use vfs::FsError;
 

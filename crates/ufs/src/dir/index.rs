@@ -5,7 +5,7 @@
 
 use super::vacated::Vacated;
 use env::IdMap;
-use format::ext::dirent::{SECTOR, crosses_sector, entries, free_in};
+use format::ufs::dirent::{SECTOR, crosses_sector, entries, free_in};
 use format::{FormatError, Ino};
 use integrity::Ended;
 use siphasher::sip::SipHasher13;
@@ -152,7 +152,7 @@ impl DirIndex {
 
     /// A sector with slack for a name of `name_len` bytes: (block, sector).
     pub(crate) fn find_slack(&mut self, name_len: usize) -> Option<(u64, usize)> {
-        let need = format::ext::dirent::needed(name_len) / 4;
+        let need = format::ufs::dirent::needed(name_len) / 4;
         let from = self.hints[need] as usize;
         let fits = |&i: &usize| usize::from(self.slacks[i]) >= need && !self.vacated.has(i as u32);
         let found = (from..self.slacks.len()).find(fits);
@@ -214,7 +214,7 @@ impl DirIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::ext::dirent::{find_slack_in, init_empty, insert, merge_of, remove};
+    use format::ufs::dirent::{find_slack_in, init_empty, insert, merge_of, remove};
 
     #[test]
     fn rooms_and_names() {

@@ -8,8 +8,8 @@
 
 use crate::inode::Inode;
 use format::BlockNo;
-use format::ext::dirhash::NameHash;
-use format::ext::dirindex::{Pointer, RootInfo};
+use format::ufs::dirhash::NameHash;
+use format::ufs::dirindex::{Pointer, RootInfo};
 
 /// So many of a directory's first blocks are known by their places: of a huge one not all.
 const PLACES_MAX: u32 = 1024;
@@ -89,7 +89,7 @@ mod tests {
     use format::Ino;
 
     fn root(hashes: &[u32], shape: u64) -> Root {
-        let rules = format::ext::dirhash::IndexRules {
+        let rules = format::ufs::dirhash::IndexRules {
             version: 1,
             unsigned: false,
             seed: [0; 4],
@@ -110,8 +110,8 @@ mod tests {
             hashes[0] = 0;
             let known = root(&hashes, 0);
             let mut block = vec![0; 4096];
-            format::ext::dirindex::make_node(&mut block, &known.pointers, 12);
-            let node = format::ext::dirindex::node(&block, 12).expect("it was made one");
+            format::ufs::dirindex::make_node(&mut block, &known.pointers, 12);
+            let node = format::ufs::dirindex::node(&block, 12).expect("it was made one");
             for hash in 0..820 {
                 assert_eq!(known.find(hash), node.find(hash), "{n} pointers, hash {hash}");
             }

@@ -12,8 +12,8 @@ use crate::inode::Inode;
 use crate::store::Store;
 use format::FileBlock;
 use format::ext::csum::entries_part;
-use format::ext::dirhash::IndexRules;
-use format::ext::dirleaf::{self, Name};
+use format::ufs::dirhash::IndexRules;
+use format::ufs::dirleaf::{self, Name};
 use siphasher::sip::SipHasher13;
 use vfs::FsError;
 

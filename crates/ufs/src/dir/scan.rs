@@ -8,7 +8,7 @@ use crate::store::Store;
 use cache::Buf;
 use env::IdMap;
 use format::ext::csum::entries_part;
-use format::ext::dirent::{self, entry_at};
+use format::ufs::dirent::{self, entry_at};
 use format::{FileBlock, FormatError, Ino};
 use vfs::FsError;
 

@@ -5,7 +5,7 @@ use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{Fill, Store, Transaction};
-use format::ext::inode::{InodeMut, RawTime, Which};
+use format::ufs::inode::{InodeMut, RawTime, Which};
 use format::{BlockNo, FileBlock};
 use integrity::{Change, Credits};
 use std::rc::Rc;

@@ -6,7 +6,7 @@ use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
-use format::ext::inode::{FLAG_APPEND, FLAG_IMMUTABLE, InodeMut, Which};
+use format::ufs::inode::{FLAG_APPEND, FLAG_IMMUTABLE, InodeMut, Which};
 use integrity::{Change, Credits};
 use vfs::{FsError, Reply};
 

@@ -4,8 +4,8 @@
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
 use crate::store::{Store, Transaction};
-use format::ext::inode::Which;
 use format::intent::Intent;
+use format::ufs::inode::Which;
 use integrity::{Change, Credits};
 use vfs::FsError;
 

@@ -6,8 +6,8 @@ use crate::inode::Inode;
 use crate::store::{InodeHandle, Store, Transaction};
 use crate::xattrs::Inherited;
 use format::FileBlock;
-use format::ext::dirent;
-use format::ext::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which, inherited_flags};
+use format::ufs::dirent;
+use format::ufs::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which, inherited_flags};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::owners;
@@ -188,11 +188,11 @@ impl<S: Store> Ufs<S> {
             let links = if kind == Kind::Dir { 2 } else { 1 };
             self.set_links(txn, &h, links, Change::InitInode(h.ino));
         }
-        let mode = h.with(|raw| format::ext::inode::InodeRef(raw).mode());
+        let mode = h.with(|raw| format::ufs::inode::InodeRef(raw).mode());
         if kind == Kind::Dir {
             self.count_subdir(txn, dir, 1, Change::LinkUp(dir.ino()));
         }
-        let links = h.with(|raw| format::ext::inode::InodeRef(raw).links());
+        let links = h.with(|raw| format::ufs::inode::InodeRef(raw).links());
         assert!(links > 0, "U5: inode {} is to have a name, and counts none", h.ino);
         self.add_name(txn, dir, name, h.ino, mode).await?;
         self.touch_changed(txn, &dir.h);

@@ -8,7 +8,7 @@ use crate::store::Store;
 use cache::Buf;
 use env::{Block, Rope};
 use format::FileBlock;
-use format::ext::inode::{InodeMut, Which};
+use format::ufs::inode::{InodeMut, Which};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::{EXECUTE, READ};

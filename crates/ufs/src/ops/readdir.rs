@@ -7,8 +7,8 @@ use crate::Ufs;
 use crate::dir::hash_of;
 use crate::inode::Inode;
 use crate::store::Store;
-use format::ext::dirent::{entries, mode_of_kind};
-use format::ext::dirhash::IndexRules;
+use format::ufs::dirent::{entries, mode_of_kind};
+use format::ufs::dirhash::IndexRules;
 use format::{FileBlock, Ino};
 use std::rc::Rc;
 use vfs::access::READ;
@@ -168,7 +168,7 @@ fn entries_from(block: &[u8], from: usize) -> Result<Vec<Listed>, format::Format
         if e.at >= from && e.ino != Ino(0) {
             // The cookie is the end of the name, not of the entry, whose free space may take new
             // entries.
-            let end = e.at + format::ext::dirent::needed(e.name.len());
+            let end = e.at + format::ufs::dirent::needed(e.name.len());
             list.push((end, e.ino, e.kind, e.name.to_vec()));
         }
     }

@@ -7,9 +7,9 @@ use crate::store::{InodeHandle, Store, Transaction};
 use env::Nanos;
 use env::sync::LockGuard;
 use format::FileBlock;
-use format::ext::inode::{InodeMut, Which};
-use format::ext::map;
 use format::intent::Intent;
+use format::ufs::inode::{InodeMut, Which};
+use format::ufs::map;
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::{FsError, Reply};
@@ -24,7 +24,7 @@ const BEHIND_IN_A_ROW: usize = 32;
 const BEHIND_PAUSE: Nanos = Nanos::from_millis(1);
 
 fn is_unlinked(h: &InodeHandle) -> bool {
-    h.with(|raw| format::ext::inode::InodeRef(raw).links() == 0)
+    h.with(|raw| format::ufs::inode::InodeRef(raw).links() == 0)
 }
 
 impl<S: Store> Ufs<S> {
@@ -263,7 +263,7 @@ impl<S: Store> Ufs<S> {
     }
 
     async fn cut_to_size(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
-        let size = h.with(|raw| format::ext::inode::InodeRef(raw).size());
+        let size = h.with(|raw| format::ufs::inode::InodeRef(raw).size());
         let bs = self.store.limits().block_bytes as u64;
         self.cut_blocks(txn, h, FileBlock(size.div_ceil(bs))).await
     }
@@ -285,7 +285,7 @@ impl<S: Store> Ufs<S> {
     /// What is freed has neither contents in it nor attributes elsewhere.
     pub(super) fn check_bare(&self, h: &InodeHandle) {
         let inside = h.with(|raw| {
-            let i = format::ext::inode::InodeRef(raw);
+            let i = format::ufs::inode::InodeRef(raw);
             i.is_inline() && (i.is_file() || i.is_dir() || i.is_symlink())
         });
         assert!(!inside, "U6: inode {} is freed with contents in it", h.ino);
@@ -302,7 +302,7 @@ impl<S: Store> Ufs<S> {
         from: FileBlock,
     ) -> Result<(), FsError> {
         let has_map = h.with(|raw| {
-            let i = format::ext::inode::InodeRef(raw);
+            let i = format::ufs::inode::InodeRef(raw);
             i.is_file() || i.is_dir() || (i.is_symlink() && !i.is_fast_symlink())
         });
         if has_map { self.store.truncate(txn, h, from).await } else { Ok(()) }
@@ -310,7 +310,7 @@ impl<S: Store> Ufs<S> {
 
     async fn clear_contents(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.cut_blocks(txn, h, FileBlock(0)).await?;
-        let size = h.with(|raw| format::ext::inode::InodeRef(raw).size());
+        let size = h.with(|raw| format::ufs::inode::InodeRef(raw).size());
         if size != 0 {
             h.edit(txn, Change::Shrink(h.ino), |raw| InodeMut(raw).set_size(0));
         }

@@ -5,7 +5,7 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{Fill, PunchStep, Run, Store, Transaction};
 use format::FileBlock;
-use format::ext::inode::InodeMut;
+use format::ufs::inode::InodeMut;
 use integrity::{Change, Credits};
 use std::ops::Range;
 use std::rc::Rc;

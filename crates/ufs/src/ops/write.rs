@@ -8,7 +8,7 @@ use crate::store::{Fill, Store, Transaction};
 use cache::Buf;
 use env::Rope;
 use format::FileBlock;
-use format::ext::inode::{FLAG_APPEND, InodeMut, Which};
+use format::ufs::inode::{FLAG_APPEND, InodeMut, Which};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::{WRITE, owners};

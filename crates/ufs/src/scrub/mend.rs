@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::store::{InodeHandle, Scrubbed};
 use check::live::Tally;
 use env::sync::LockGuard;
-use format::ext::inode::in_use;
+use format::ufs::inode::in_use;
 use format::{BlockNo, Extent, FileBlock, Ino, ROOT_INO};
 use integrity::{Change, Credits};
 use std::rc::Rc;
@@ -255,7 +255,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     }
 
     fn links(&self, h: &InodeHandle) -> (u32, u32) {
-        let has = h.with(|raw| u32::from(format::ext::inode::InodeRef(raw).links()));
+        let has = h.with(|raw| u32::from(format::ufs::inode::InodeRef(raw).links()));
         (has, self.watch.census().map_or(has, |c| c.links_of(h.ino)))
     }
 

@@ -5,7 +5,7 @@ use super::{Halt, Scrub, Step};
 use crate::store::Scrubbed;
 use check::live::{Candidates, Tally};
 use format::Ino;
-use format::ext::inode::{InodeRef, in_use};
+use format::ufs::inode::{InodeRef, in_use};
 use std::collections::BTreeSet;
 
 impl<S: Scrubbed> Scrub<'_, S> {

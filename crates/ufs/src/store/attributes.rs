@@ -3,7 +3,7 @@
 
 use super::{InodeHandle, Transactions};
 use cache::Buf;
-use format::ext::xattr::Elsewhere;
+use format::ufs::xattr::Elsewhere;
 use format::{BlockNo, FormatError};
 use vfs::FsError;
 

@@ -2,7 +2,7 @@
 
 use super::{InodeHandle, Transactions};
 use cache::Buf;
-use format::ext::inode::InodeRef;
+use format::ufs::inode::InodeRef;
 use format::{BlockNo, FileBlock};
 use integrity::Credits;
 use std::ops::Range;

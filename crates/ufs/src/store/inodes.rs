@@ -3,7 +3,7 @@
 use super::{Transaction, Transactions};
 use cache::Buf;
 use format::Ino;
-use format::ext::inode::{InodeRef, SIZE_AT};
+use format::ufs::inode::{InodeRef, SIZE_AT};
 use integrity::Change;
 use std::ops::Range;
 use vfs::{FsError, Kind};

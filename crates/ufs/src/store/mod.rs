@@ -49,7 +49,7 @@ pub use transactions::{Transaction, Transactions};
 use check::live::Watch;
 use env::Env;
 use format::FormatError;
-use format::ext::dirhash::IndexRules;
+use format::ufs::dirhash::IndexRules;
 use integrity::Guarantees;
 use vfs::FsError;
 

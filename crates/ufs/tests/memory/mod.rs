@@ -4,9 +4,9 @@
 
 use cache::{Buf, BufKind, Cache, CacheOptions, FlushEpoch, Image, WriteGate};
 use env::{Block, Disk, DiskError, Durability, Env, Local};
-use format::ext::dirent;
-use format::ext::dirhash::IndexRules;
-use format::ext::inode::{InodeMut, InodeRef, free};
+use format::ufs::dirent;
+use format::ufs::dirhash::IndexRules;
+use format::ufs::inode::{InodeMut, InodeRef, free};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 use integrity::{Change, Credits, Edit, Ended, Freed, Guarantees, InitKind, Integrity};
 use integrity::{IntegrityError, Pressure, Scope, Txn};

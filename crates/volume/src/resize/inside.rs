@@ -10,9 +10,9 @@ use check::ReadBlocks;
 use format::ext::features::compat::RESIZE_INODE;
 use format::ext::geometry::BLOCK_UNINIT;
 use format::ext::growth::{self, DOUBLE, RESIZE_INO};
-use format::ext::inode::{InodeMut, InodeRef};
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Geometry, GroupDesc, Superblock, bitmap};
+use format::ufs::inode::{InodeMut, InodeRef};
 use format::{BlockNo, GroupNo};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! One pointer more in a directory's hash index: nodes that are full are split, and a full root
 //! gets a level below it. Blocks are numbered here and written by whoever asks.
 
-use crate::ext::dirindex::Pointer;
+use crate::ufs::dirindex::Pointer;
 
 /// A node on the way from the root to a leaf.
 #[derive(Clone, PartialEq, Eq, Debug)]

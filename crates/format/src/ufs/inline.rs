@@ -75,7 +75,7 @@ pub fn may_begin(raw: &[u8]) -> bool {
     let i = InodeRef(raw);
     let map = i.map_bytes();
     let is_empty = match i.has_extents() {
-        true => super::extents::head(&map, None).is_ok_and(|h| h.entries == 0 && h.depth == 0),
+        true => crate::ext::extents::head(&map, None).is_ok_and(|h| h.entries == 0 && h.depth == 0),
         false => map.iter().all(|b| *b == 0),
     };
     i.is_file() && !i.is_inline() && i.size() == 0 && is_empty

@@ -172,7 +172,7 @@ impl<'a> InodeRef<'a> {
     }
     /// The map's pointer `i` (0..15).
     pub fn pointer(&self, i: usize) -> u32 {
-        assert!(i < crate::ext::map::POINTERS, "F5: pointer {i} of an inode");
+        assert!(i < crate::ufs::map::POINTERS, "F5: pointer {i} of an inode");
         le32(self.0, BLOCK_AT + 4 * i)
     }
     /// The 60 bytes of the map.
@@ -306,7 +306,7 @@ impl InodeMut<'_> {
     }
     /// Sets the map's pointer `i`.
     pub fn set_pointer(&mut self, i: usize, v: u32) {
-        assert!(i < crate::ext::map::POINTERS, "F5: pointer {i} of an inode");
+        assert!(i < crate::ufs::map::POINTERS, "F5: pointer {i} of an inode");
         set32(self.0, BLOCK_AT + 4 * i, v);
     }
     /// Gives a large slot its extra fields; nothing in a small one.

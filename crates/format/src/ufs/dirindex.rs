@@ -5,7 +5,7 @@
 use crate::FormatError;
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::csum::entries_part;
-use crate::ext::dirent::{ENTRY_MIN, entries, init_empty_before};
+use crate::ufs::dirent::{ENTRY_MIN, entries, init_empty_before};
 
 /// Where the root has what it says of the index, behind its two entries.
 const INFO: usize = 2 * ENTRY_MIN;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::Ino;
     use crate::ext::csum::has_tail;
-    use crate::ext::dirent::{entries, put_dots};
+    use crate::ufs::dirent::{entries, put_dots};
 
     fn pointer(hash: u32, block: u32) -> Pointer {
         Pointer { hash, block }

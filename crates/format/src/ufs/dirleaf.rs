@@ -2,8 +2,8 @@
 //! hashes, in any order. A full one is split into two, laid out anew: no entry crosses a sector.
 
 use crate::bytes::set16;
-use crate::ext::dirent::{self, SECTOR, entries, init_empty_before, needed};
-use crate::ext::dirhash::NameHash;
+use crate::ufs::dirent::{self, SECTOR, entries, init_empty_before, needed};
+use crate::ufs::dirhash::NameHash;
 use crate::{FormatError, Ino};
 
 /// A name of a leaf; its bytes are its own, or lie in the block.
@@ -161,7 +161,7 @@ pub fn split<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize)
 mod tests {
     use super::*;
     use crate::ext::csum::{entries_part, has_tail};
-    use crate::ext::dirent::crosses_sector;
+    use crate::ufs::dirent::crosses_sector;
     use std::collections::BTreeSet;
 
     /// A full block of names as Linux packs them: one behind the other, across sectors.
