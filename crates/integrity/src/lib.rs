@@ -29,7 +29,7 @@ pub use before::Before;
 pub use change::{Change, InitKind, LeadsTo, PointerAt};
 pub use error::IntegrityError;
 pub use mechanism::{
-    Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope,
+    Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope, TxnId,
 };
 pub use plant::Plant;
 pub use standstill::{Inside, Standstill};

@@ -86,7 +86,7 @@ impl Lfs {
         let serial = {
             let s = self.state.borrow();
             match scope {
-                Scope::Txn(ended) => Serial(ended.0),
+                Scope::Txn(ended) => ended.into(),
                 // Of what has ended since, only what concerns these files is waited for.
                 Scope::Files { files, .. } => {
                     let newest = |f: &integrity::FileScope| s.files.get(&u64::from(f.ino.0));

@@ -38,6 +38,7 @@ use env::{Block, DiskError, IdMap, Local, Nanos};
 use format::{BlockNo, Extent, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
+    TxnId,
 };
 use queue::Queue;
 use std::cell::{Cell, RefCell};
@@ -88,7 +89,7 @@ pub trait GroupStore {
 
 #[derive(Default)]
 struct State {
-    next_txn: u64,
+    last_txn: TxnId,
     open: Open<u64>,
     queue: Queue,
     busy: BusyExtents,
@@ -259,8 +260,8 @@ impl Integrity for Lfs {
                 self.store.release(kept);
             };
             let mut s = self.state.borrow_mut();
-            s.next_txn += 1;
-            let id = s.next_txn;
+            let id = s.last_txn.next();
+            s.last_txn = id;
             s.open.begin(id, kept, false);
             Ok(Txn::new(self.strong(), id, need.blocks))
         })
@@ -306,7 +307,7 @@ impl Integrity for Lfs {
             if self.commit == Commit::Async {
                 self.send_soon();
             }
-            Ok(Ended(ended.0))
+            Ok(ended.into())
         })
     }
 
@@ -315,7 +316,7 @@ impl Integrity for Lfs {
             match self.commit {
                 Commit::Async => Ok(()),
                 Commit::Sync if self.plant.is("ack-before-flush") => Ok(()),
-                Commit::Sync => self.wait(Serial(ended.0)).await,
+                Commit::Sync => self.wait(ended.into()).await,
             }
         })
     }
