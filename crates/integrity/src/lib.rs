@@ -32,6 +32,6 @@ pub use mechanism::{
     Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope, TxnId,
 };
 pub use plant::Plant;
-pub use standstill::{Inside, Standstill};
+pub use standstill::{Hold, Inside, Standstill};
 pub use txn::{Edit, TouchedBlocks, Txn};
 pub use undo::{Grain, Undo};
