@@ -25,5 +25,5 @@ pub mod partitions;
 mod shown;
 
 pub use error::FormatError;
-pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, Lsn, ROOT_INO};
+pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, ROOT_INO};
 pub use shown::shown;
