@@ -147,7 +147,7 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::testing::{BYTES, Journal};
-    use crate::{BufKind, CacheOptions, FlushEpoch, Image, WriteGate};
+    use crate::{Begun, BufKind, CacheOptions, FlushEpoch, Image, WriteGate};
     use env::{Engine, Env, Now};
     use format::{BlockNo, Ino};
     use std::cell::Cell;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     impl WriteGate for Chain {
-        fn behind(&self, b: &Buf, _: u64) -> usize {
+        fn behind(&self, b: &Buf, _: Begun) -> usize {
             if b.block().0 == 0 { self.left.get() } else { 0 }
         }
         fn force(&self, bufs: &[Buf], on: bool) {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     impl WriteGate for Pair {
-        fn behind(&self, b: &Buf, _: u64) -> usize {
+        fn behind(&self, b: &Buf, _: Begun) -> usize {
             usize::from(b.block().0 == 2 && !self.second_written.get())
         }
         fn force(&self, bufs: &[Buf], on: bool) {

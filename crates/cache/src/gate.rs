@@ -16,6 +16,15 @@ pub enum Image {
     NotYet,
 }
 
+/// An operation's place among those that have begun, by the mechanism's numbers: 1 is the first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Begun(pub u64);
+
+impl Begun {
+    /// Before all of them.
+    pub const NONE: Begun = Begun(0);
+}
+
 /// Decides when a change may reach the disk. No call may call back into a layout, and only
 /// [`WriteGate::prepare`] may wait.
 pub trait WriteGate {
@@ -35,13 +44,13 @@ pub trait WriteGate {
     fn is_whole(&self, _: &Buf) -> bool {
         true
     }
-    /// The last operation that has begun, by the mechanism's numbers.
-    fn last_begun(&self) -> u64 {
-        0
+    /// The last operation that has begun.
+    fn last_begun(&self) -> Begun {
+        Begun::NONE
     }
     /// How much of operations up to `last` has yet to be written in the block? Who writes back by
     /// time goes on as long as that becomes less, and not because of what has changed meanwhile.
-    fn behind(&self, _: &Buf, _last: u64) -> usize {
+    fn behind(&self, _: &Buf, _last: Begun) -> usize {
         0
     }
     /// From now on, or no longer: these blocks are written though all that waits in them has to be

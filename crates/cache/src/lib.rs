@@ -35,7 +35,7 @@ mod writebehind;
 pub use buf::{Buf, BufKind, Role};
 pub use cache::{Cache, CacheOptions};
 pub use flusher::FlushEpoch;
-pub use gate::{Image, OpenGate, ShutGate, Watch, WriteGate};
+pub use gate::{Begun, Image, OpenGate, ShutGate, Watch, WriteGate};
 pub use readahead::ReadAhead;
 pub use stats::CacheStats;
 pub use writebehind::WriteBehind;

@@ -4,7 +4,7 @@
 
 use crate::buf::{Buf, BufKind};
 use crate::stats::CacheStats;
-use crate::{Cache, FlushEpoch, Image};
+use crate::{Begun, Cache, FlushEpoch, Image};
 use env::{Block, DiskError, Durability};
 use format::{BlockNo, Ino};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) struct DirtyList {
     /// How many ticks there have been.
     pub(crate) tick: Tick,
     /// The last operations that had begun at the last tick, and at the one before.
-    begun: (u64, u64),
+    begun: (Begun, Begun),
     by_block: BTreeMap<u64, Buf>,
     by_owner: BTreeMap<u32, BTreeMap<u64, Buf>>,
 }
@@ -42,12 +42,12 @@ impl DirtyList {
         self.by_block.len()
     }
     /// There is a tick more; `begun`: the last operation that has begun by now.
-    pub(crate) fn advance(&mut self, begun: u64) {
+    pub(crate) fn advance(&mut self, begun: Begun) {
         self.tick = Tick(self.tick.0 + 1);
         self.begun = (begun, self.begun.0);
     }
     /// The last operation that had begun at the tick before the last.
-    pub(crate) fn begun_before(&self) -> u64 {
+    pub(crate) fn begun_before(&self) -> Begun {
         self.begun.1
     }
     pub(crate) fn add(&mut self, b: &Buf) {

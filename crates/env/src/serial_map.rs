@@ -6,6 +6,7 @@
 //! * M1. A page counts the values that it has, the map those of all pages; no page is empty.
 
 use crate::IdMap;
+use std::marker::PhantomData;
 use std::ops::Index;
 
 /// Numbers that share a page: a power of two. A page stays until the last of them has gone.
@@ -17,24 +18,26 @@ struct Page<V> {
     slots: [Option<V>; PAGE],
 }
 
-/// Values by their numbers.
+/// Values by their numbers, which are of a type of their own.
 #[derive(Debug)]
-pub struct SerialMap<V> {
+pub struct SerialMap<K, V> {
     pages: IdMap<u64, Box<Page<V>>>,
     len: usize,
+    keys: PhantomData<K>,
 }
 
-impl<V> Default for SerialMap<V> {
-    fn default() -> SerialMap<V> {
-        SerialMap { pages: IdMap::default(), len: 0 }
+impl<K, V> Default for SerialMap<K, V> {
+    fn default() -> SerialMap<K, V> {
+        SerialMap { pages: IdMap::default(), len: 0, keys: PhantomData }
     }
 }
 
-fn place(key: u64) -> (u64, usize) {
+fn place(key: impl Into<u64>) -> (u64, usize) {
+    let key = key.into();
     (key / PAGE as u64, (key % PAGE as u64) as usize)
 }
 
-impl<V> SerialMap<V> {
+impl<K: Copy + Into<u64> + From<u64>, V> SerialMap<K, V> {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.len
@@ -44,21 +47,21 @@ impl<V> SerialMap<V> {
         self.len == 0
     }
     /// The value of the number.
-    pub fn get(&self, key: u64) -> Option<&V> {
+    pub fn get(&self, key: K) -> Option<&V> {
         let (page, slot) = place(key);
         self.pages.get(&page)?.slots[slot].as_ref()
     }
     /// The same, to change it.
-    pub fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+    pub fn get_mut(&mut self, key: K) -> Option<&mut V> {
         let (page, slot) = place(key);
         self.pages.get_mut(&page)?.slots[slot].as_mut()
     }
     /// Has the number a value?
-    pub fn contains(&self, key: u64) -> bool {
+    pub fn contains(&self, key: K) -> bool {
         self.get(key).is_some()
     }
     /// The number's value, made if it has none.
-    pub fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
+    pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let (page, slot) = place(key);
         let page = self.pages.entry(page).or_insert_with(new_page);
         if page.slots[slot].is_none() {
@@ -68,7 +71,7 @@ impl<V> SerialMap<V> {
         page.slots[slot].get_or_insert_with(make)
     }
     /// Gives the number this value; the one it had.
-    pub fn insert(&mut self, key: u64, value: V) -> Option<V> {
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (page, slot) = place(key);
         let page = self.pages.entry(page).or_insert_with(new_page);
         let old = page.slots[slot].replace(value);
@@ -79,7 +82,7 @@ impl<V> SerialMap<V> {
         old
     }
     /// Takes the number's value out.
-    pub fn remove(&mut self, key: u64) -> Option<V> {
+    pub fn remove(&mut self, key: K) -> Option<V> {
         let (at, slot) = place(key);
         let page = self.pages.get_mut(&at)?;
         let old = page.slots[slot].take()?;
@@ -97,10 +100,10 @@ impl<V> SerialMap<V> {
         Some(old)
     }
     /// All of them, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+    pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.pages.iter().flat_map(|(page, p)| {
             let numbered = p.slots.iter().zip(page * PAGE as u64..);
-            numbered.filter_map(|(v, key)| Some((key, v.as_ref()?)))
+            numbered.filter_map(|(v, key)| Some((key.into(), v.as_ref()?)))
         })
     }
     /// All values, to change them, in no order.
@@ -114,9 +117,9 @@ fn new_page<V>() -> Box<Page<V>> {
 }
 
 /// The value of a number that has one.
-impl<V> Index<u64> for SerialMap<V> {
+impl<K: Copy + Into<u64> + From<u64>, V> Index<K> for SerialMap<K, V> {
     type Output = V;
-    fn index(&self, key: u64) -> &V {
+    fn index(&self, key: K) -> &V {
         self.get(key).expect("who asks for it knows that it is there")
     }
 }
@@ -130,7 +133,7 @@ mod tests {
     /// Against a map that keeps no pages: numbers given out in order, taken out in any.
     #[test]
     fn it_is_the_map_it_stands_for() {
-        let (mut map, mut twin) = (SerialMap::default(), BTreeMap::new());
+        let (mut map, mut twin) = (SerialMap::<u64, u64>::default(), BTreeMap::new());
         let (mut rng, mut last) = (Rng::new(7), 0);
         for n in 0..100_000u64 {
             match rng.below(5) {

@@ -37,10 +37,6 @@ id!(
     /// A block group, counted from 0.
     GroupNo(u32)
 );
-id!(
-    /// A log sequence number: a position in a log, in bytes or records as the log defines it.
-    Lsn(u64)
-);
 
 /// The root directory.
 pub const ROOT_INO: Ino = Ino(2);

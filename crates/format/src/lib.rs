@@ -26,5 +26,5 @@ mod shown;
 pub mod ufs;
 
 pub use error::FormatError;
-pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, Lsn, ROOT_INO};
+pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, ROOT_INO};
 pub use shown::shown;

@@ -29,9 +29,9 @@ pub use before::Before;
 pub use change::{Change, InitKind, LeadsTo, PointerAt};
 pub use error::IntegrityError;
 pub use mechanism::{
-    Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope,
+    Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope, TxnId,
 };
 pub use plant::Plant;
-pub use standstill::{Inside, Standstill};
+pub use standstill::{Hold, Inside, Standstill};
 pub use txn::{Edit, TouchedBlocks, Txn};
 pub use undo::{Grain, Undo};

@@ -2,9 +2,10 @@
 //! It says what a mechanism owes, and not how it pays.
 
 use crate::{Change, Edit, IntegrityError, Txn};
-use cache::{Buf, WriteGate};
+use cache::{Begun, Buf, WriteGate};
 use env::Local;
 use format::{BlockNo, Extent, Ino};
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -38,10 +39,68 @@ impl Credits {
     }
 }
 
+/// Names a transaction among its mechanism's. They are given out in order, from 1 on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TxnId(pub u64);
+
+impl TxnId {
+    /// Before all of them.
+    pub const NONE: TxnId = TxnId(0);
+
+    /// That of the next to begin.
+    pub fn next(self) -> TxnId {
+        TxnId(self.0 + 1)
+    }
+}
+
+impl fmt::Display for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<u64> for TxnId {
+    fn from(number: u64) -> TxnId {
+        TxnId(number)
+    }
+}
+
+impl From<TxnId> for u64 {
+    fn from(id: TxnId) -> u64 {
+        id.0
+    }
+}
+
+impl From<TxnId> for Begun {
+    fn from(id: TxnId) -> Begun {
+        Begun(id.0)
+    }
+}
+
+impl From<Begun> for TxnId {
+    fn from(begun: Begun) -> TxnId {
+        TxnId(begun.0)
+    }
+}
+
 /// A transaction that has ended: its place among the others. What a returned call means is waited
 /// for with [`Integrity::durable`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ended(pub u64);
+
+/// For mechanisms that give no other numbers to those that have ended.
+impl From<TxnId> for Ended {
+    fn from(id: TxnId) -> Ended {
+        Ended(id.0)
+    }
+}
+
+/// The same, back.
+impl From<Ended> for TxnId {
+    fn from(ended: Ended) -> TxnId {
+        TxnId(ended.0)
+    }
+}
 
 /// An inode whose changes are to be durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,7 +314,7 @@ pub trait Integrity: WriteGate {
 
     /// Does a name that the operation took away go on the disk only much later, after many others
     /// that wait one for another? What is written over it waits with it.
-    fn keeps_old_name(&self, _: Ended) -> bool {
+    fn keeps_old_name(&self, _: TxnId) -> bool {
         false
     }
 

@@ -10,12 +10,15 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
+/// Names one holding of it, to let go with.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Hold(u64);
+
 /// Who is inside, and whether anybody may enter.
 #[derive(Default)]
 pub struct Standstill {
-    /// The number of who holds it; 0: nobody.
-    held: Cell<u64>,
-    last: Cell<u64>,
+    held: Cell<Option<Hold>>,
+    last: Cell<Hold>,
     inside: Cell<u64>,
     changed: Notify,
 }
@@ -26,27 +29,27 @@ pub struct Inside(Rc<Standstill>);
 impl Standstill {
     /// Waits while it is held.
     pub async fn enter(self: &Rc<Standstill>) -> Inside {
-        while self.held.get() != 0 {
+        while self.is_held() {
             self.changed.wait().await;
         }
-        assert_eq!(self.held.get(), 0, "H1: entered while it is held");
+        assert!(!self.is_held(), "H1: entered while it is held");
         self.inside.set(self.inside.get() + 1);
         Inside(self.clone())
     }
 
     /// Would who enters wait?
     pub fn is_held(&self) -> bool {
-        self.held.get() != 0
+        self.held.get().is_some()
     }
 
-    /// From now on nobody enters. The number to let go with; None: another one holds it (H2).
-    pub fn hold(&self) -> Option<u64> {
-        if self.held.get() != 0 {
+    /// From now on nobody enters. What to let go with; None: another one holds it (H2).
+    pub fn hold(&self) -> Option<Hold> {
+        if self.is_held() {
             return None;
         }
-        self.last.set(self.last.get() + 1);
-        self.held.set(self.last.get());
-        Some(self.held.get())
+        self.last.set(Hold(self.last.get().0 + 1));
+        self.held.set(Some(self.last.get()));
+        self.held.get()
     }
 
     /// Waits until nobody is inside.
@@ -57,13 +60,13 @@ impl Standstill {
     }
 
     /// Is it held by this one still, and nobody inside?
-    pub fn is_still(&self, number: u64) -> bool {
-        self.held.get() == number && self.inside.get() == 0
+    pub fn is_still(&self, hold: Hold) -> bool {
+        self.held.get() == Some(hold) && self.inside.get() == 0
     }
 
     /// Lets those in who wait. False: this one holds it no more, so others have entered (H2).
-    pub fn release(&self, number: u64) -> bool {
-        let held = self.held.get() == number;
+    pub fn release(&self, hold: Hold) -> bool {
+        let held = self.held.get() == Some(hold);
         if held {
             self.release_anyhow();
         }
@@ -72,7 +75,7 @@ impl Standstill {
 
     /// Lets go, whoever holds it: the volume is closed.
     pub fn release_anyhow(&self) {
-        self.held.set(0);
+        self.held.set(None);
         self.changed.wake_all();
     }
 }
@@ -82,7 +85,7 @@ impl Drop for Inside {
         assert!(self.0.inside.get() > 0, "H1: who leaves has entered");
         let left = self.0.inside.get() - 1;
         self.0.inside.set(left);
-        if left == 0 && self.0.held.get() != 0 {
+        if left == 0 && self.0.is_held() {
             self.0.changed.wake_all();
         }
     }
@@ -109,16 +112,16 @@ mod tests {
     fn who_is_inside_is_waited_for_and_nobody_enters_meanwhile() {
         let still = Rc::new(Standstill::default());
         let Poll::Ready(first) = poll(pin!(still.enter())) else { panic!("nobody holds it") };
-        let number = still.hold().expect("nobody holds it");
+        let hold = still.hold().expect("nobody holds it");
         assert!(still.hold().is_none(), "H2: two hold it");
         let mut empty = pin!(still.empty());
-        assert!(poll(empty.as_mut()).is_pending() && !still.is_still(number));
+        assert!(poll(empty.as_mut()).is_pending() && !still.is_still(hold));
         let mut second = pin!(still.enter());
         assert!(poll(second.as_mut()).is_pending(), "H1: entered while it is held");
         drop(first);
-        assert!(poll(empty).is_ready() && still.is_still(number));
+        assert!(poll(empty).is_ready() && still.is_still(hold));
         assert!(poll(second.as_mut()).is_pending(), "H1: entered while it is held");
-        assert!(still.release(number) && !still.release(number), "H2: let go of once");
+        assert!(still.release(hold) && !still.release(hold), "H2: let go of once");
         assert!(poll(second).is_ready());
     }
 

@@ -2,7 +2,7 @@
 //! in one call, so that neither can be forgotten (O1).
 
 use crate::undo::{Undo, next_run};
-use crate::{Before, Change, Ended, Grain, Inside, Integrity, IntegrityError};
+use crate::{Before, Change, Ended, Grain, Inside, Integrity, IntegrityError, TxnId};
 use cache::{Buf, Role};
 use format::intent::Intent;
 use format::{BlockNo, Ino};
@@ -42,8 +42,8 @@ pub type TouchedBlocks = SmallVec<[(Buf, Range<usize>); 6]>;
 /// bug, except when the volume is stopped in the middle.
 pub struct Txn {
     integrity: Rc<dyn Integrity>,
-    /// Names it among the mechanism's transactions.
-    pub id: u64,
+    /// Names it.
+    pub id: TxnId,
     /// What the mechanism has noted, if it keeps edits here.
     pub edits: Vec<Edit>,
     /// File contents announced with [`Txn::data`], if the mechanism keeps them here.
@@ -72,8 +72,8 @@ pub struct Txn {
 
 impl Txn {
     /// Called by a mechanism's `begin`.
-    pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
-        assert!(id > 0, "O1: a transaction without a number, which stands for none");
+    pub fn new(integrity: Rc<dyn Integrity>, id: TxnId, credits: u64) -> Txn {
+        assert!(id > TxnId::NONE, "O1: a transaction without a number, which stands for none");
         // A file that is made or freed comes to a score; memory that grows step by step is copied
         // as often.
         let (edits, data) = (Vec::with_capacity(USUAL_EDITS), Vec::new());

@@ -4,20 +4,28 @@
 use crate::audit::Audit;
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};
-use integrity::{Change, Freed};
+use integrity::{Change, Freed, TxnId};
 use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
 
-#[derive(Default)]
-pub(crate) struct BusyExtents {
-    by_txn: BTreeMap<u64, (Vec<Extent>, Vec<Ino>)>,
+/// `K` names the transactions: those of the seam, or those of a journal, of many operations each.
+pub(crate) struct BusyExtents<K = TxnId> {
+    by_txn: BTreeMap<K, (Vec<Extent>, Vec<Ino>)>,
     /// Held extents by their first block; they do not overlap.
     blocks: BTreeMap<u64, u64>,
-    inodes: BTreeMap<u32, u64>,
+    inodes: BTreeMap<u32, K>,
     audit: Audit,
 }
 
-impl BusyExtents {
-    pub(crate) fn add_blocks(&mut self, txn: u64, extent: Extent) {
+impl<K> Default for BusyExtents<K> {
+    fn default() -> BusyExtents<K> {
+        let (by_txn, blocks, inodes) = Default::default();
+        BusyExtents { by_txn, blocks, inodes, audit: Audit::default() }
+    }
+}
+
+impl<K: Copy + Ord + Debug + Display> BusyExtents<K> {
+    pub(crate) fn add_blocks(&mut self, txn: K, extent: Extent) {
         let (held, e) = (!self.may_reuse(Freed::Blocks(extent)), extent);
         assert!(!held, "{} blocks at {} are freed, and some of them were", e.len, e.start);
         self.by_txn.entry(txn).or_default().0.push(extent);
@@ -33,19 +41,19 @@ impl BusyExtents {
         }
     }
 
-    pub(crate) fn add_inode(&mut self, txn: u64, ino: Ino) {
+    pub(crate) fn add_inode(&mut self, txn: K, ino: Ino) {
         self.by_txn.entry(txn).or_default().1.push(ino);
         let old = self.inodes.insert(ino.0, txn);
         assert!(old.is_none(), "inode {ino} is freed twice, by {old:?} and {txn}");
     }
 
     /// The blocks the transaction has freed.
-    pub(crate) fn blocks_of(&self, txn: u64) -> impl Iterator<Item = Extent> + '_ {
+    pub(crate) fn blocks_of(&self, txn: K) -> impl Iterator<Item = Extent> + '_ {
         self.by_txn.get(&txn).into_iter().flat_map(|t| &t.0).copied()
     }
 
     /// The transaction is durable: what it freed may be reused. Returns the freed blocks.
-    pub(crate) fn release(&mut self, txn: u64) -> Vec<Extent> {
+    pub(crate) fn release(&mut self, txn: K) -> Vec<Extent> {
         let Some((extents, inodes)) = self.by_txn.remove(&txn) else { return Vec::new() };
         for ino in inodes {
             let by = self.inodes.remove(&ino.0);
@@ -88,15 +96,14 @@ impl BusyExtents {
     }
 
     /// Is the block held for one of these transactions?
-    pub(crate) fn is_held_for(&self, block: BlockNo, is_one: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn is_held_for(&self, block: BlockNo, is_one: impl Fn(K) -> bool) -> bool {
         let has = |e: &Extent| e.start <= block && block < e.start.plus(e.len);
-        let keeps =
-            |(txn, t): (&u64, &(Vec<Extent>, Vec<Ino>))| is_one(*txn) && t.0.iter().any(has);
+        let keeps = |(txn, t): (&K, &(Vec<Extent>, Vec<Ino>))| is_one(*txn) && t.0.iter().any(has);
         !self.may_reuse(Freed::block(block)) && self.by_txn.iter().any(keeps)
     }
 
     /// The transactions for which something is held, oldest first.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = K> + '_ {
         self.by_txn.keys().copied()
     }
 
@@ -132,8 +139,8 @@ mod tests {
     fn held_extents_and_their_neighbours() {
         let mut r = BusyExtents::default();
         let e = |start, len| Extent { start: BlockNo(start), len };
-        r.add_blocks(1, e(10, 5));
-        r.add_blocks(2, e(20, 1));
+        r.add_blocks(TxnId(1), e(10, 5));
+        r.add_blocks(TxnId(2), e(20, 1));
         for (extent, free) in [
             (e(0, 10), true),
             (e(9, 2), false),
@@ -143,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(r.may_reuse(Freed::Blocks(extent)), free, "{extent:?}");
         }
-        assert_eq!(r.release(1), [e(10, 5)]);
+        assert_eq!(r.release(TxnId(1)), [e(10, 5)]);
         assert!(r.may_reuse(Freed::Blocks(e(9, 9))));
     }
 
@@ -160,7 +167,7 @@ mod tests {
                 let free = blocks().all(|b| !twin.contains_key(&b));
                 assert_eq!(busy.may_reuse(Freed::Blocks(e)), free, "seed {seed}, {e:?}");
                 assert_eq!(busy.allows(&Change::AllocBlocks(e)), free, "seed {seed}, {e:?}");
-                let txn = rng.below(6);
+                let txn = TxnId(rng.below(6));
                 if rng.one_in(3) {
                     busy.release(txn);
                     twin.retain(|_, by| *by != txn);

@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 pub use jbd2::recover::{Reader as JournalReader, Replay as JournalReplay};
 pub use jbd2::{JournalPlace, JournalRecipe};
-pub use lfs::{GroupChange, GroupStore};
+pub use lfs::{GroupChange, GroupId, GroupStore};
 pub use modes::{
     AfterCrash, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption, Terms,
 };

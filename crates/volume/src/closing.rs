@@ -9,6 +9,7 @@ use env::{DiskError, DiskErrorKind, Local};
 use ext::Ext;
 use format::ext::boot::BootState;
 use format::ext::features::incompat;
+use integrity::Hold;
 use mechanisms::GroupStore;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,8 +26,8 @@ pub(crate) struct Opened {
     pub(crate) scrub: Rc<Scrubber>,
     /// Tells the disk of what is freed.
     pub(crate) trimmer: Rc<Trimmer>,
-    /// The number by which it stands still, if it does; see `freeze`.
-    pub(crate) frozen: Cell<Option<u64>>,
+    /// By what it stands still, if it does; see `freeze`.
+    pub(crate) frozen: Cell<Option<Hold>>,
     /// The counts of free blocks and inodes on the disk lag behind, and are written at the end.
     pub(crate) counts_lag: bool,
     /// The log, in modes that have one of ours.

@@ -24,24 +24,24 @@ impl Opened {
         self.write_all().await?;
         self.ext.writable()?;
         let (env, still) = (StoreInfo::env(&*self.ext).clone(), self.ext.standstill().clone());
-        let number = still.hold().ok_or(FsError::Busy)?;
+        let hold = still.hold().ok_or(FsError::Busy)?;
         let until = env.now().plus(most);
         let (later, held) = (env.clone(), still.clone());
         env.spawn("thaw", async move {
             later.sleep_until(until).await;
-            if held.release(number) {
+            if held.release(hold) {
                 tracing::warn!("changes were held back for a copy that did not end in time");
             }
         });
         let empty = unless(still.empty(), env.sleep_until(until)).await;
         let rested = if empty.is_some() { self.rest().await } else { Err(FsError::Busy) };
-        if rested.is_err() || !still.is_still(number) {
-            still.release(number);
+        if rested.is_err() || !still.is_still(hold) {
+            still.release(hold);
             return Err(rested.err().unwrap_or(FsError::Busy));
         }
         let dirty = self.ext.cache().counts().1;
         assert_eq!(dirty, 0, "V7: {dirty} blocks are to be written of a volume that stands still");
-        self.frozen.set(Some(number));
+        self.frozen.set(Some(hold));
         Ok(Reply::Done)
     }
 
@@ -50,8 +50,8 @@ impl Opened {
         if self.read_only {
             return Ok(Reply::Done);
         }
-        let number = self.frozen.take().ok_or(FsError::Stale)?;
-        if self.ext.standstill().release(number) { Ok(Reply::Done) } else { Err(FsError::Stale) }
+        let hold = self.frozen.take().ok_or(FsError::Stale)?;
+        if self.ext.standstill().release(hold) { Ok(Reply::Done) } else { Err(FsError::Stale) }
     }
 
     /// Writes back until nothing is left to be written.

@@ -9,7 +9,7 @@ use crate::store::{FoundStore, Store, StoreKind};
 use bucket::{AtRest, Key, Making, NearOptions, Pace, Prices, TakeOver};
 use env::{Bucket, Disk, DiskError, Env, Local, Nanos};
 use format::mkfs::{MkfsOptions, Plan};
-use mechanisms::{GroupChange, GroupStore};
+use mechanisms::{GroupChange, GroupId, GroupStore};
 use std::rc::Rc;
 use vfs::{FsError, Reply, SnapshotOp};
 
@@ -175,12 +175,12 @@ impl GroupStore for Groups {
         self.0.has_room_now()
     }
     fn release(&self, _: u64) {}
-    fn put(&self, group: Vec<GroupChange>, _: u64) -> Local<'_, Result<u64, DiskError>> {
+    fn put(&self, group: Vec<GroupChange>, _: u64) -> Local<'_, Result<GroupId, DiskError>> {
         let group = group_of(group);
-        Box::pin(async move { self.0.put(&group).await })
+        Box::pin(async move { self.0.put(&group).await.map(GroupId) })
     }
-    fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>> {
-        Box::pin(self.0.flush_to(number))
+    fn flush(&self, group: GroupId) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(self.0.flush_to(group.0))
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let s = self.0.stats();

@@ -11,7 +11,7 @@ use env::{Block, Disk, DiskError, DiskErrorKind, Env, Local};
 use format::BlockNo;
 use format::foreign::LOOK_BYTES;
 use format::mkfs::{MkfsOptions, Plan};
-use mechanisms::{GroupChange, GroupStore};
+use mechanisms::{GroupChange, GroupId, GroupStore};
 use std::rc::{Rc, Weak};
 use vfs::{FsError, Reply, SnapshotOp};
 
@@ -224,12 +224,12 @@ impl GroupStore for Groups {
     fn release(&self, kept: u64) {
         self.0.release(kept);
     }
-    fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<u64, DiskError>> {
+    fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<GroupId, DiskError>> {
         let group = group_of(group);
-        Box::pin(async move { self.0.put(&group, kept).await })
+        Box::pin(async move { self.0.put(&group, kept).await.map(GroupId) })
     }
-    fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>> {
-        Box::pin(self.0.flush_to(number))
+    fn flush(&self, group: GroupId) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(self.0.flush_to(group.0))
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let (s, t, filled) = (self.0.stats(), self.0.totals(), self.0.filled());

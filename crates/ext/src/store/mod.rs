@@ -12,7 +12,7 @@ use crate::plants::{LEAF_IN_TWO, NOT_RENEWED};
 use check::live::Watch;
 use env::Env;
 use format::{FormatError, Ino};
-use integrity::{Credits, Ended, FileScope, Guarantees, Scope, Txn};
+use integrity::{Credits, Ended, FileScope, Guarantees, Scope, Txn, TxnId};
 use ufs::store::{Inodes, StoreInfo, Syncs, Transactions};
 use ufs::{InodeHandle, Limits};
 use vfs::{FsError, Kind};
@@ -91,7 +91,7 @@ impl Transactions for Ext {
         }
         Ok(())
     }
-    fn keeps_old_name(&self, by: Ended) -> bool {
+    fn keeps_old_name(&self, by: TxnId) -> bool {
         self.mechanism.keeps_old_name(by)
     }
     async fn amid_split(&self, txn: &mut Txn) -> Result<(), FsError> {

@@ -6,7 +6,7 @@ use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
 use format::Ino;
 use integrity::{Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Pressure, Scope};
-use integrity::{Mechanism, Txn};
+use integrity::{Mechanism, Txn, TxnId};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,8 +25,8 @@ struct Open {
 struct Strict {
     me: Weak<Strict>,
     cache: Rc<Cache>,
-    open: RefCell<BTreeMap<u64, Open>>,
-    next: Cell<u64>,
+    open: RefCell<BTreeMap<TxnId, Open>>,
+    last: Cell<TxnId>,
     /// Blocks that were changed beyond what was said, by one transaction at most.
     over: Rc<Cell<u64>>,
 }
@@ -50,8 +50,8 @@ impl Integrity for Strict {
         need.blocks <= MOST
     }
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
-        let id = self.next.get() + 1;
-        self.next.set(id);
+        let id = self.last.get().next();
+        self.last.set(id);
         self.open.borrow_mut().insert(id, Open { need, blocks: BTreeSet::new() });
         let me = self.me.upgrade().unwrap();
         Box::pin(async move { Ok(Txn::new(me, id, need.blocks)) })
@@ -67,7 +67,7 @@ impl Integrity for Strict {
         let Open { need, blocks } = self.open.borrow_mut().remove(&txn.id).unwrap();
         let over = (blocks.len() as u64).saturating_sub(need.blocks);
         self.over.set(self.over.get().max(over));
-        Box::pin(async move { Ok(Ended(txn.id)) })
+        Box::pin(async move { Ok(txn.id.into()) })
     }
     fn durable(&self, _: Ended) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async { Ok(()) })
@@ -109,7 +109,7 @@ pub fn open_counted(w: &mut World) -> (Vol, Rc<Cell<u64>>) {
             me: me.clone(),
             cache: cache.clone(),
             open: RefCell::default(),
-            next: Cell::new(0),
+            last: Cell::default(),
             over: counts.clone(),
         });
         cache.set_gate(strict.clone());

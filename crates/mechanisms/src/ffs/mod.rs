@@ -40,12 +40,12 @@ mod render;
 use crate::Recipe;
 use crate::busy_extents::BusyExtents;
 use crate::touched::{Known, Touched};
-use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use cache::{Begun, Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
 use format::{BlockNo, Extent, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, FileScope, Freed, Integrity, IntegrityError, Plant, Pressure,
-    Scope, Txn, invariant,
+    Scope, Txn, TxnId, invariant,
 };
 use phase::phase_of;
 use records::Records;
@@ -71,7 +71,7 @@ pub(crate) struct Ffs {
     cache: Rc<Cache>,
     policy: Policy,
     plant: Plant,
-    next_txn: Cell<u64>,
+    last_txn: Cell<TxnId>,
     records: RefCell<Records>,
     busy: RefCell<BusyExtents>,
     /// Blocks that delayed transactions touched, for `Scope::Txn`.
@@ -105,7 +105,7 @@ impl Ffs {
             cache: recipe.cache.clone(),
             policy,
             plant: recipe.plant,
-            next_txn: Cell::new(1),
+            last_txn: Cell::default(),
             records: RefCell::new(Records::new()),
             busy: RefCell::default(),
             touched: RefCell::default(),
@@ -129,7 +129,7 @@ impl Ffs {
     /// the next (I3). The last takes `others` along.
     async fn run_phases(
         &self,
-        txn: u64,
+        txn: TxnId,
         until: usize,
         others: &[Buf],
     ) -> Result<(), IntegrityError> {
@@ -169,13 +169,13 @@ impl Ffs {
     /// The end of a transaction whose caller waits for its phases up to `until`.
     async fn end_waiting(
         &self,
-        txn: u64,
+        txn: TxnId,
         until: usize,
         others: &[Buf],
     ) -> Result<Ended, IntegrityError> {
         self.waits.set(self.waits.get() + 1);
         let last = self.records.borrow().last_phase(txn);
-        let begun = self.next_txn.get() - 1;
+        let begun = self.last_txn.get();
         if !self.plant.is("ack-before-durable") {
             self.run_phases(txn, until, others).await?;
             let left = self.records.borrow().first_phase(txn);
@@ -183,14 +183,14 @@ impl Ffs {
             self.records.borrow_mut().returned(txn);
         }
         if last.is_none_or(|last| last > until) {
-            return Ok(Ended(txn));
+            return Ok(txn.into());
         }
         // What a delayed edit takes back in these images, this one may have changed too.
         let waits = |b: &Buf| !self.records.borrow().held_back(b.block(), begun).is_empty();
         let left: Vec<Buf> = others.iter().filter(|b| waits(b)).cloned().collect();
         if !left.is_empty() {
             self.touched.borrow_mut().note(txn, left);
-            return Ok(Ended(txn));
+            return Ok(txn.into());
         }
         let left = self.records.borrow().first_phase(txn);
         invariant!(self.plant, left.is_none(), "I3: {txn} is durable, and its phase {left:?} not");
@@ -236,7 +236,7 @@ impl Ffs {
     /// begun by now: held back until a block of a map or of attributes was durable, or written by
     /// somebody else, and not flushed since.
     async fn make_durable(&self, bufs: Vec<Buf>) -> Result<(), IntegrityError> {
-        let (last, mut all) = (self.next_txn.get() - 1, bufs.clone());
+        let (last, mut all) = (self.last_txn.get(), bufs.clone());
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "what is held back in {bufs:?} never becomes durable");
             self.keep_pending(&all);
@@ -282,7 +282,7 @@ impl Ffs {
         if ended == DURABLE {
             return Ok(());
         }
-        let known = self.touched.borrow_mut().take(ended.0);
+        let known = self.touched.borrow_mut().take(ended.into());
         match known {
             Known::All(bufs) => self.make_durable(bufs).await?,
             Known::Nothing => self.write_everything().await?,
@@ -320,11 +320,11 @@ fn attribute_bufs(edits: &[Edit]) -> Vec<Buf> {
 }
 
 impl WriteGate for Ffs {
-    fn last_begun(&self) -> u64 {
-        self.next_txn.get() - 1
+    fn last_begun(&self) -> Begun {
+        self.last_txn.get().into()
     }
-    fn behind(&self, buf: &Buf, last: u64) -> usize {
-        self.records.borrow().behind(buf.block(), last)
+    fn behind(&self, buf: &Buf, last: Begun) -> usize {
+        self.records.borrow().behind(buf.block(), last.into())
     }
     fn before_write(&self, buf: &Buf) -> Image {
         if self.plant.is("no-rollback") {
@@ -363,8 +363,8 @@ impl Integrity for Ffs {
             if let Some(e) = self.cache.failure() {
                 return Err(e.into()); // I6
             }
-            let id = self.next_txn.get();
-            self.next_txn.set(id + 1);
+            let id = self.last_txn.get().next();
+            self.last_txn.set(id);
             let me = self.me.upgrade().expect("a mechanism outlives its transactions");
             Ok(Txn::new(me, id, need.blocks))
         })
@@ -421,7 +421,7 @@ impl Integrity for Ffs {
                     if !others.is_empty() {
                         self.touched.borrow_mut().note(txn.id, others);
                     }
-                    Ended(txn.id)
+                    txn.id.into()
                 }
             };
             if ended != DURABLE {

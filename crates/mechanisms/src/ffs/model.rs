@@ -8,7 +8,7 @@ use crate::testing;
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Ino};
-use integrity::{Before, Change, Edit};
+use integrity::{Before, Change, Edit, TxnId};
 use std::collections::BTreeSet;
 
 const BLOCKS: u64 = 3;
@@ -23,7 +23,7 @@ enum State {
 }
 
 struct Known {
-    txn: u64,
+    txn: TxnId,
     phase: usize,
     block: u64,
     at: usize,
@@ -35,11 +35,11 @@ struct Life {
     bufs: Vec<Buf>,
     records: Records,
     edits: Vec<Known>,
-    open: Vec<u64>,
-    ended: BTreeSet<u64>,
-    told: BTreeSet<u64>,
+    open: Vec<TxnId>,
+    ended: BTreeSet<TxnId>,
+    told: BTreeSet<TxnId>,
     writing: [bool; BLOCKS as usize],
-    last: u64,
+    last: TxnId,
     epoch: FlushEpoch,
 }
 
@@ -56,7 +56,7 @@ impl Life {
             ended: BTreeSet::new(),
             told: BTreeSet::new(),
             writing: [false; BLOCKS as usize],
-            last: 0,
+            last: TxnId::NONE,
             epoch: FlushEpoch(1),
         }
     }
@@ -64,7 +64,7 @@ impl Life {
     /// An open transaction, or a new one, changes four bytes that nobody else changes.
     fn edit(&mut self) {
         if self.open.is_empty() || self.open.len() < 4 && self.rng.one_in(3) {
-            self.last += 1;
+            self.last = self.last.next();
             self.open.push(self.last);
         }
         let txn = self.open[self.rng.below(self.open.len() as u64) as usize];
@@ -152,11 +152,11 @@ impl Life {
     fn check(&mut self) {
         self.records.check();
         self.told.extend(self.records.take_durable_txns());
-        let left = |txn: &u64| {
+        let left = |txn: &TxnId| {
             let mut own = self.edits.iter().filter(|e| e.txn == *txn);
             own.any(|e| e.state != State::Durable)
         };
-        let durable: BTreeSet<u64> = self.ended.iter().filter(|t| !left(t)).copied().collect();
+        let durable: BTreeSet<TxnId> = self.ended.iter().filter(|t| !left(t)).copied().collect();
         assert_eq!(self.told, durable, "I2: which transactions are durable");
     }
 

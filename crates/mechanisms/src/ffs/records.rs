@@ -7,13 +7,13 @@ use crate::audit::Audit;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent};
-use integrity::{Before, Change, Edit};
+use integrity::{Before, Change, Edit, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) txn: u64,
+    pub(super) txn: TxnId,
     pub(super) phase: usize,
     pub(super) range: Range<usize>,
     pub(super) before: Option<Before>,
@@ -44,12 +44,12 @@ impl TxnState {
 #[derive(Default)]
 pub(super) struct Records {
     by_block: BTreeMap<BlockNo, Vec<Record>>,
-    txns: BTreeMap<u64, TxnState>,
+    txns: BTreeMap<TxnId, TxnState>,
     /// Blocks with written records.
     unflushed: Unflushed,
     /// Open transactions whose owners and permissions are another's records, and of which phase.
-    joins: BTreeMap<u64, (u64, usize)>,
-    durable: Vec<u64>,
+    joins: BTreeMap<TxnId, (TxnId, usize)>,
+    durable: Vec<TxnId>,
     audit: Audit,
 }
 
@@ -75,7 +75,7 @@ impl Records {
         Records::default()
     }
 
-    pub(super) fn add(&mut self, txn: u64, phase: usize, edit: &Edit) {
+    pub(super) fn add(&mut self, txn: TxnId, phase: usize, edit: &Edit) {
         let inside = edit.range.end <= edit.buf.bytes().len() && !edit.range.is_empty();
         assert!(inside && phase < PHASES, "I1: a record of {:?} of {:?}", edit.range, edit.buf);
         let lengths = edit.before.as_ref().is_none_or(|b| b.len() == edit.range.len());
@@ -111,7 +111,7 @@ impl Records {
 
     /// Owner and permissions that lie over what another transaction takes back are taken back with
     /// it, all of them: whose that is, and its phase. None: they lie over nothing that waits.
-    fn joined(&mut self, txn: u64, edit: &Edit) -> Option<(u64, usize)> {
+    fn joined(&mut self, txn: TxnId, edit: &Edit) -> Option<(TxnId, usize)> {
         if !matches!(edit.change, Change::Owner(_)) {
             return None;
         }
@@ -121,7 +121,7 @@ impl Records {
             |r: &&Record| r.txn != txn && r.before.is_some() && r.state == Progress::Pending;
         let list = self.by_block.get(&edit.buf.block())?;
         let over = list.iter().rev().filter(waits).find(meets).map(|r| (r.txn, r.phase));
-        let same = |of: &(u64, usize)| list.iter().any(|r| waits(&r) && (r.txn, r.phase) == *of);
+        let same = |of: &(TxnId, usize)| list.iter().any(|r| waits(&r) && (r.txn, r.phase) == *of);
         let to = of.filter(same).or(over)?;
         assert_ne!(to.0, txn, "I1: an owner of {txn} waits for itself");
         self.joins.insert(txn, to);
@@ -130,7 +130,7 @@ impl Records {
 
     /// The transaction has ended. A delayed one whose edits are all of one phase needs no order any
     /// more, and one without edits that are not durable is durable.
-    pub(super) fn end(&mut self, txn: u64, waits: bool) {
+    pub(super) fn end(&mut self, txn: TxnId, waits: bool) {
         self.joins.remove(&txn);
         let Some(t) = self.txns.get_mut(&txn) else {
             self.durable.push(txn);
@@ -160,15 +160,15 @@ impl Records {
         }
     }
 
-    pub(super) fn first_phase(&self, txn: u64) -> Option<usize> {
+    pub(super) fn first_phase(&self, txn: TxnId) -> Option<usize> {
         self.txns.get(&txn)?.lowest()
     }
-    pub(super) fn last_phase(&self, txn: u64) -> Option<usize> {
+    pub(super) fn last_phase(&self, txn: TxnId) -> Option<usize> {
         self.txns.get(&txn)?.left.iter().rposition(|&n| n > 0)
     }
 
     /// The blocks with records of this phase.
-    pub(super) fn bufs_of(&self, txn: u64, phase: usize) -> Vec<Buf> {
+    pub(super) fn bufs_of(&self, txn: TxnId, phase: usize) -> Vec<Buf> {
         let Some(t) = self.txns.get(&txn) else { return Vec::new() };
         if t.left[phase] == 0 {
             return Vec::new();
@@ -181,12 +181,12 @@ impl Records {
         self.txns.values().flat_map(|t| t.blocks.iter().map(|(_, b)| b.clone())).collect()
     }
 
-    pub(super) fn phase_done(&self, txn: u64, phase: usize) -> bool {
+    pub(super) fn phase_done(&self, txn: TxnId, phase: usize) -> bool {
         self.txns.get(&txn).is_none_or(|t| t.left[phase] == 0)
     }
 
     /// The caller of the transaction waits no longer.
-    pub(super) fn returned(&mut self, txn: u64) {
+    pub(super) fn returned(&mut self, txn: TxnId) {
         if let Some(t) = self.txns.get_mut(&txn) {
             assert!(t.ended && t.waits, "I3: {txn} returns, and was not waited for");
             t.returned = true;
@@ -195,7 +195,7 @@ impl Records {
 
     /// The blocks of transactions up to `last` for which nobody waits, and of which edits in this
     /// block are not durable; some more than once.
-    pub(super) fn held_back(&self, block: BlockNo, last: u64) -> Vec<Buf> {
+    pub(super) fn held_back(&self, block: BlockNo, last: TxnId) -> Vec<Buf> {
         let list = self.by_block.get(&block).into_iter().flatten();
         let of = list.filter(|r| r.txn <= last).filter_map(|r| self.txns.get(&r.txn));
         let delayed = of.filter(|t| t.ended && !t.waits);
@@ -203,13 +203,13 @@ impl Records {
     }
 
     /// The last transaction with a count of users in these blocks that is not durable.
-    pub(super) fn last_counted_in(&self, e: Extent) -> Option<u64> {
+    pub(super) fn last_counted_in(&self, e: Extent) -> Option<TxnId> {
         let all = self.by_block.range(e.start..e.start.plus(e.len)).flat_map(|(_, l)| l);
         all.filter(|r| r.is_count).map(|r| r.txn).max()
     }
 
     /// How many edits wait in the block, of transactions up to `last` for which nobody waits?
-    pub(super) fn behind(&self, block: BlockNo, last: u64) -> usize {
+    pub(super) fn behind(&self, block: BlockNo, last: TxnId) -> usize {
         let is_left = |t: &TxnState| t.ended && (t.returned || !t.waits);
         let left = |r: &&Record| self.txns.get(&r.txn).is_some_and(is_left);
         let of = |r: &&Record| r.state == Progress::Pending && r.txn <= last;
@@ -261,7 +261,7 @@ impl Records {
     }
 
     /// The transaction itself freed the blocks: its own edits of them are not needed.
-    pub(super) fn cancel_own(&mut self, e: Extent, txn: u64) {
+    pub(super) fn cancel_own(&mut self, e: Extent, txn: TxnId) {
         self.known_in(e).into_iter().for_each(|b| self.finish(b, |r| r.txn == txn));
     }
 
@@ -318,7 +318,7 @@ impl Records {
     /// The records and what is counted of them agree: each is of a transaction that is not durable,
     /// and counted in its phase.
     pub(super) fn check(&self) {
-        let mut found: BTreeMap<u64, [u32; PHASES]> = BTreeMap::new();
+        let mut found: BTreeMap<TxnId, [u32; PHASES]> = BTreeMap::new();
         for (block, list) in &self.by_block {
             assert!(!list.is_empty(), "I5: block {block} is known for no edit");
             list.iter().for_each(|r| found.entry(r.txn).or_default()[r.phase] += 1);
@@ -334,7 +334,7 @@ impl Records {
     }
 
     /// The transactions that have become durable since the last call.
-    pub(super) fn take_durable_txns(&mut self) -> Vec<u64> {
+    pub(super) fn take_durable_txns(&mut self) -> Vec<TxnId> {
         let left = self.durable.iter().find(|t| self.txns.contains_key(t));
         assert!(left.is_none(), "I4: {left:?} counts as durable, and has edits that are not");
         std::mem::take(&mut self.durable)
@@ -348,7 +348,7 @@ impl Records {
     }
 
     /// Planted bug: a phase counts as durable though nothing was flushed.
-    pub(super) fn forget_order(&mut self, txn: u64, phase: usize) {
+    pub(super) fn forget_order(&mut self, txn: TxnId, phase: usize) {
         for buf in self.bufs_of(txn, phase) {
             self.finish(buf.block(), |r| r.txn == txn && r.phase == phase);
         }

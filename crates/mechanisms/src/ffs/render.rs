@@ -62,7 +62,7 @@ mod tests {
     use cache::BufKind;
     use env::Rng;
     use format::{BlockNo, Ino};
-    use integrity::Before;
+    use integrity::{Before, TxnId};
 
     /// The twin makes the edits again from the beginning, and leaves out those that are not ready.
     #[test]
@@ -82,17 +82,17 @@ mod tests {
                 if is_ready {
                     wanted[range.clone()].fill(n);
                 }
-                let txn = u64::from(is_ready);
+                let txn = TxnId(u64::from(is_ready));
                 let (phase, is_count) = (0, false);
                 list.push(Record { txn, phase, range, before, is_count, state: Progress::Pending });
             }
-            let image = match render(&buf, &mut list, |r| r.txn == 1) {
+            let image = match render(&buf, &mut list, |r| r.txn == TxnId(1)) {
                 Image::AsIs => buf.image(),
                 Image::Instead(image) => image,
                 Image::NotYet => panic!("an image can always be rendered"),
             };
             assert_eq!(image.bytes()[..64], wanted, "I1: seed {seed}");
-            let stand = list.iter().filter(|r| r.txn == 1);
+            let stand = list.iter().filter(|r| r.txn == TxnId(1));
             assert!(stand.clone().all(|r| r.state == Progress::Captured), "I2: seed {seed}");
         }
     }
@@ -108,10 +108,11 @@ mod tests {
             for txn in 0..3 {
                 let before = Some(Before::from(&buf.bytes()[4..8]));
                 buf.modify(|b| set32(b, 4, 8 - txn as u32));
-                let (phase, range, state) = (0, 4..8, Progress::Pending);
+                let (txn, phase) = (TxnId(txn), 0);
+                let (range, state) = (4..8, Progress::Pending);
                 list.push(Record { txn, phase, range, before, is_count: true, state });
             }
-            let image = match render(&buf, &mut list, |r| ready >> r.txn & 1 == 1) {
+            let image = match render(&buf, &mut list, |r| ready >> r.txn.0 & 1 == 1) {
                 Image::AsIs => buf.image(),
                 Image::Instead(image) => image,
                 Image::NotYet => panic!("an image can always be rendered"),

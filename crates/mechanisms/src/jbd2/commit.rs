@@ -310,8 +310,8 @@ impl Jbd2 {
                 s.logged.remove(b);
             });
         }
-        s.busy.release(t.tid.number());
-        let older = s.busy.holders().find(|holder| *holder <= t.tid.number());
+        s.busy.release(t.tid);
+        let older = s.busy.holders().find(|holder| *holder <= t.tid);
         assert!(older.is_none(), "J5: {} is durable, and holds what it has freed", t.tid);
         let oldest = s.heads.oldest();
         let kept = oldest.is_none_or(|o| o >= self.log.tail_tid());

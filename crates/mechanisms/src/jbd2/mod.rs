@@ -57,7 +57,7 @@ use env::{DiskError, Local, Nanos};
 use format::Ino;
 use format::jbd2::JournalSuperblock;
 use integrity::{
-    Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
+    Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn, TxnId,
 };
 use journal_heads::JournalHeads;
 use log::Log;
@@ -165,10 +165,10 @@ struct State {
     /// The one on its way to the journal, with the inodes that it concerns and what it frees.
     committing: Option<Transaction>,
     heads: JournalHeads,
-    busy: BusyExtents,
+    busy: BusyExtents<Tid>,
     /// Blocks that the journal holds copies of, with the newest transaction that does.
     logged: BTreeMap<u64, Tid>,
-    next_handle: u64,
+    last_handle: TxnId,
 }
 
 /// The mechanism.
@@ -231,7 +231,7 @@ impl Jbd2 {
             heads: JournalHeads::default(),
             busy: BusyExtents::default(),
             logged: BTreeMap::new(),
-            next_handle: 1,
+            last_handle: TxnId::NONE,
         };
         let jbd2 = Rc::new_cyclic(|me| Jbd2 {
             me: me.clone(),
@@ -400,8 +400,8 @@ impl Integrity for Jbd2 {
             self.join(blocks).await?;
             add(&self.counters.handles, 1);
             let mut s = self.state.borrow_mut();
-            let id = s.next_handle;
-            s.next_handle += 1;
+            let id = s.last_handle.next();
+            s.last_handle = id;
             s.running.begin(id, Handle { blocks });
             let (size, most) = (s.running.size_max(), self.transaction_blocks_max().max(blocks));
             assert!(size <= most, "J4: a transaction may come to have {size} blocks of {most}");
@@ -441,7 +441,7 @@ impl Integrity for Jbd2 {
             if self.is_wanted() {
                 self.kick.wake_all(); // it was asked for when there was nothing to commit yet
             }
-            Ok(Ended(tid.number()))
+            Ok(tid.into())
         })
     }
 

@@ -7,6 +7,7 @@ use crate::testing::{self, Writes};
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Extent, Ino};
+use integrity::Ended;
 use std::collections::{BTreeMap, BTreeSet};
 
 const BLOCKS: u64 = 6;
@@ -57,7 +58,7 @@ impl Life {
             return; // it may not be used again yet (J5)
         }
         let buf = &self.bufs[b as usize];
-        buf.modify(|bytes| bytes[..8].copy_from_slice(&self.running.number().to_le_bytes()));
+        buf.modify(|bytes| bytes[..8].copy_from_slice(&Ended::from(self.running).0.to_le_bytes()));
         if self.joined.insert(b) {
             self.heads.join(buf);
         }
@@ -179,7 +180,7 @@ impl Life {
 }
 
 fn number(bytes: &[u8]) -> Tid {
-    Tid::of(u64::from_le_bytes(bytes[..8].try_into().unwrap()))
+    Ended(u64::from_le_bytes(bytes[..8].try_into().unwrap())).into()
 }
 
 #[test]

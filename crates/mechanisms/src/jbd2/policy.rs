@@ -123,14 +123,14 @@ impl Jbd2 {
         match edit.change {
             Change::FreeBlocks(e) => self.free(s, e),
             Change::FreeInodeBit(_) if self.plant.is("reuse-before-commit") => (),
-            Change::FreeInodeBit(ino) => s.busy.add_inode(s.running.tid.number(), ino),
+            Change::FreeInodeBit(ino) => s.busy.add_inode(s.running.tid, ino),
             _ => (),
         }
     }
 
     fn free(&self, s: &mut State, e: Extent) {
         if !self.plant.is("reuse-before-commit") {
-            s.busy.add_blocks(s.running.tid.number(), e); // J5
+            s.busy.add_blocks(s.running.tid, e); // J5
         }
         s.running.free(e);
         s.heads.free(e);

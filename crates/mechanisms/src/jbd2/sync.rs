@@ -13,8 +13,8 @@ impl Jbd2 {
         }
         match scope {
             Scope::Txn(ended) => {
-                self.wait_for(Tid::of(ended.0)).await?;
-                self.check_committed(Tid::of(ended.0));
+                self.wait_for(ended.into()).await?;
+                self.check_committed(ended.into());
                 Ok(())
             }
             Scope::Files { files, data_only } => self.sync_files(&files, data_only).await,

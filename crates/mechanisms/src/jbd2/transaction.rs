@@ -4,6 +4,7 @@
 use cache::Buf;
 use env::IdMap;
 use format::{Extent, Ino};
+use integrity::{Ended, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -72,14 +73,6 @@ impl Tid {
     pub(super) fn first(on_disk: u32) -> Tid {
         Tid((1 << 32) + u64::from(on_disk))
     }
-    /// Of a transaction that others know by its number.
-    pub(super) fn of(number: u64) -> Tid {
-        Tid(number)
-    }
-    /// The number, for others.
-    pub(super) fn number(self) -> u64 {
-        self.0
-    }
     /// As it stands on disk.
     pub(super) fn on_disk(self) -> u32 {
         self.0 as u32
@@ -99,6 +92,19 @@ impl std::fmt::Display for Tid {
     }
 }
 
+/// An operation is durable with the transaction that it has joined.
+impl From<Tid> for Ended {
+    fn from(tid: Tid) -> Ended {
+        Ended(tid.0)
+    }
+}
+
+impl From<Ended> for Tid {
+    fn from(ended: Ended) -> Tid {
+        Tid(ended.0)
+    }
+}
+
 /// The blocks of a transaction.
 #[derive(Default)]
 pub(super) struct Transaction {
@@ -111,7 +117,7 @@ pub(super) struct Transaction {
     /// The inodes that have changed.
     inodes: IdMap<u32, Part>,
     /// Operations that have not ended: what they may still add.
-    handles: IdMap<u64, Handle>,
+    handles: IdMap<TxnId, Handle>,
     /// What they may add together, in blocks.
     reserved: u64,
     /// What all that have joined might add together.
@@ -143,7 +149,7 @@ impl Transaction {
         self.blocks.len() as u64 + self.reserved
     }
 
-    pub(super) fn begin(&mut self, id: u64, handle: Handle) {
+    pub(super) fn begin(&mut self, id: TxnId, handle: Handle) {
         self.reserved += handle.blocks;
         self.promised += handle.blocks;
         let old = self.handles.insert(id, handle);
@@ -152,7 +158,7 @@ impl Transaction {
         let sum: u64 = self.handles.values().map(|h| h.blocks).sum();
         debug_assert_eq!(self.reserved, sum, "J3: what is promised to all handles of {}", self.tid);
     }
-    pub(super) fn end(&mut self, id: u64) {
+    pub(super) fn end(&mut self, id: TxnId) {
         let h = self.handles.remove(&id);
         let h = h.expect("J3: a handle ends in the transaction that it has joined");
         assert!(self.reserved >= h.blocks, "J3: handle {id} gives back more than was promised");
@@ -168,7 +174,7 @@ impl Transaction {
     }
 
     /// Has the operation joined, and not ended?
-    pub(super) fn has_handle(&self, id: u64) -> bool {
+    pub(super) fn has_handle(&self, id: TxnId) -> bool {
         self.handles.contains_key(&id)
     }
 

@@ -3,7 +3,7 @@
 //! blocks as a whole.
 
 use super::queue::Batch;
-use super::{GroupChange, Lfs, State};
+use super::{GroupChange, GroupId, Lfs, State};
 use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
 use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
@@ -123,16 +123,16 @@ impl Lfs {
             } else {
                 self.store.put(changes, kept).await
             };
-            let number = put.map_err(|e| {
+            let group = put.map_err(|e| {
                 self.cache.fail(&e);
                 IntegrityError::from(e)
             })?;
             let s = &mut *self.state.borrow_mut();
             assert_eq!(s.put.next(), b.first, "I1: groups are put as their operations ended");
-            let newest = s.numbers.back().map(|(_, n)| *n);
-            assert!(newest < Some(number), "I5: the group {number} is put after {newest:?}");
+            let newest = s.groups.back().map(|(_, g)| *g);
+            assert!(newest < Some(group), "I5: the group {group} is put after {newest:?}");
             s.put = b.serial;
-            s.numbers.push_back((b.serial, number));
+            s.groups.push_back((b.serial, group));
             b.txns.iter().for_each(|txn| drop(s.busy.release(*txn))); // I4
             for buf in &b.bufs {
                 self.is_put(s, buf);
@@ -181,7 +181,7 @@ impl Lfs {
         &self,
         mut changes: Vec<GroupChange>,
         kept: u64,
-    ) -> Result<u64, env::DiskError> {
+    ) -> Result<GroupId, env::DiskError> {
         let rest = changes.split_off(changes.len() / 2);
         let first = self.store.put(changes, kept / 2).await?;
         self.store.flush(first).await?;

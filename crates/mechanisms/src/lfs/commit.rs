@@ -1,7 +1,7 @@
 //! Waiting for durability. Whoever waits shares a partial segment and a flush with all who wait at
 //! the same time; what nobody waits for goes out by itself soon.
 
-use super::Lfs;
+use super::{GroupId, Lfs};
 use crate::redo::serials::Serial;
 use env::Nanos;
 use integrity::{IntegrityError, Scope, invariant};
@@ -35,31 +35,31 @@ impl Lfs {
         assert!(serial <= given, "I5: {serial:?} would be waited for in vain, {given:?} has ended");
         loop {
             self.check()?;
-            let number = {
+            let group = {
                 let s = self.state.borrow();
                 if s.durable >= serial {
                     return Ok(());
                 }
-                s.numbers.iter().find(|(last, _)| *last >= serial).map(|(_, number)| *number)
+                s.groups.iter().find(|(last, _)| *last >= serial).map(|(_, group)| *group)
             };
-            match number {
-                Some(number) => self.flush(number).await?,
+            match group {
+                Some(group) => self.flush(group).await?,
                 None => self.push_out().await?,
             }
         }
     }
 
-    async fn flush(&self, number: u64) -> Result<(), IntegrityError> {
-        self.store.flush(number).await.map_err(|e| {
+    async fn flush(&self, group: GroupId) -> Result<(), IntegrityError> {
+        self.store.flush(group).await.map_err(|e| {
             self.cache.fail(&e);
             IntegrityError::from(e)
         })?;
         let s = &mut *self.state.borrow_mut();
-        while let Some((last, _)) = s.numbers.front().filter(|(_, n)| *n <= number) {
+        while let Some((last, _)) = s.groups.front().filter(|(_, g)| *g <= group) {
             let before = s.durable;
             assert!(before < *last, "I5: {last:?} becomes durable after {before:?}");
             s.durable = *last;
-            s.numbers.pop_front();
+            s.groups.pop_front();
         }
         assert!(s.durable <= s.put, "I5: what is durable was put");
         Ok(())
@@ -86,7 +86,7 @@ impl Lfs {
         let serial = {
             let s = self.state.borrow();
             match scope {
-                Scope::Txn(ended) => Serial(ended.0),
+                Scope::Txn(ended) => ended.into(),
                 // Of what has ended since, only what concerns these files is waited for.
                 Scope::Files { files, .. } => {
                     let newest = |f: &integrity::FileScope| s.files.get(&u64::from(f.ino.0));
@@ -160,8 +160,8 @@ impl Lfs {
         let (put, durable) = (s.put, s.durable);
         let all = put == given && durable == given;
         invariant!(self.plant, all, "I5: {put:?} of {given:?} is put, {durable:?} durable");
-        let numbers = s.numbers.len();
-        assert_eq!(numbers, 0, "I5: of a closed volume {numbers} groups may not be durable");
+        let groups = s.groups.len();
+        assert_eq!(groups, 0, "I5: of a closed volume {groups} groups may not be durable");
         let waits = s.waiting.len();
         assert_eq!(waits, 0, "I3: {waits} blocks of a closed volume wait for groups");
         assert!(s.busy.is_empty(), "I4: a closed volume keeps what was freed");

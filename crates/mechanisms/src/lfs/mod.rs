@@ -38,10 +38,12 @@ use env::{Block, DiskError, IdMap, Local, Nanos};
 use format::{BlockNo, Extent, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
+    TxnId,
 };
 use queue::Queue;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
@@ -61,6 +63,16 @@ pub enum GroupChange {
     Note(u128),
 }
 
+/// A group that was put, by the store's number; later ones have higher ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct GroupId(pub u64);
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A store that keeps groups: what this mechanism needs of one. Blocks are the volume's.
 pub trait GroupStore {
     /// Blocks that a group has at most.
@@ -77,27 +89,26 @@ pub trait GroupStore {
     fn has_room_now(&self, blocks: u64) -> bool;
     /// Gives back what was kept.
     fn release(&self, kept: u64);
-    /// Puts a group behind all others, in the room that was kept for it; returns its number.
-    /// Reading finds it from then on. One at a time.
-    fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<u64, DiskError>>;
+    /// Puts a group behind all others, in the room that was kept for it. Reading finds
+    /// it from then on. One at a time.
+    fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<GroupId, DiskError>>;
     /// Makes this group durable, and all before it.
-    fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>>;
+    fn flush(&self, group: GroupId) -> Local<'_, Result<(), DiskError>>;
     /// Counters for metrics, by Prometheus name.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }
 
 #[derive(Default)]
 struct State {
-    next_txn: u64,
+    last_txn: TxnId,
     open: Open<u64>,
     queue: Queue,
     busy: BusyExtents,
     /// The last operation that has ended, and the last that was put.
     given: Serial,
     put: Serial,
-    /// The store's numbers of the groups that were put and are not known to be durable, by the
-    /// last serial in them.
-    numbers: VecDeque<(Serial, u64)>,
+    /// The groups that were put and are not known to be durable, by the last serial in them.
+    groups: VecDeque<(Serial, GroupId)>,
     durable: Serial,
     /// Of each block with changes that are not put, how many batches have some.
     waiting: IdMap<u64, u32>,
@@ -118,9 +129,9 @@ impl State {
         assert!(waits == self.waiting, "I3: blocks wait for groups that the queue does not have");
         let next = self.queue.first().unwrap_or(given.next());
         assert_eq!(put.next(), next, "I1: {put:?} is put, and {next:?} is the next");
-        let rise = |(a, b): (&(Serial, u64), &(Serial, u64))| a.0 < b.0 && a.1 < b.1;
-        let rises = self.numbers.iter().zip(self.numbers.iter().skip(1)).all(rise);
-        assert!(rises, "I5: groups become durable in no order: {:?}", self.numbers);
+        let rise = |(a, b): (&(Serial, GroupId), &(Serial, GroupId))| a.0 < b.0 && a.1 < b.1;
+        let rises = self.groups.iter().zip(self.groups.iter().skip(1)).all(rise);
+        assert!(rises, "I5: groups become durable in no order: {:?}", self.groups);
     }
 }
 
@@ -259,8 +270,8 @@ impl Integrity for Lfs {
                 self.store.release(kept);
             };
             let mut s = self.state.borrow_mut();
-            s.next_txn += 1;
-            let id = s.next_txn;
+            let id = s.last_txn.next();
+            s.last_txn = id;
             s.open.begin(id, kept, false);
             Ok(Txn::new(self.strong(), id, need.blocks))
         })
@@ -306,7 +317,7 @@ impl Integrity for Lfs {
             if self.commit == Commit::Async {
                 self.send_soon();
             }
-            Ok(Ended(ended.0))
+            Ok(ended.into())
         })
     }
 
@@ -315,7 +326,7 @@ impl Integrity for Lfs {
             match self.commit {
                 Commit::Async => Ok(()),
                 Commit::Sync if self.plant.is("ack-before-flush") => Ok(()),
-                Commit::Sync => self.wait(Serial(ended.0)).await,
+                Commit::Sync => self.wait(ended.into()).await,
             }
         })
     }

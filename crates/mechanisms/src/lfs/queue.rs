@@ -6,6 +6,7 @@ use super::GroupChange;
 use crate::redo::open::{Open, Ranges, TxnIds, join_mixed, join_ranges};
 use crate::redo::serials::Serial;
 use cache::Buf;
+use integrity::TxnId;
 use std::collections::VecDeque;
 
 /// One group to be: an operation, or several that can only be found together.
@@ -23,7 +24,7 @@ pub(super) struct Batch {
     /// The blocks it has changed, in memory; one that several operations changed is there as often.
     pub(super) bufs: Vec<Buf>,
     /// The transactions in it.
-    pub(super) txns: Vec<u64>,
+    pub(super) txns: Vec<TxnId>,
 }
 
 impl Batch {

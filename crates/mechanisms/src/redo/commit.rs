@@ -222,8 +222,8 @@ impl Redo {
     pub(super) async fn sync_scope(&self, scope: Scope) -> Result<(), IntegrityError> {
         match scope {
             Scope::Txn(ended) => {
-                self.wait(Serial(ended.0)).await?;
-                self.check_durable(Serial(ended.0));
+                self.wait(ended.into()).await?;
+                self.check_durable(ended.into());
                 Ok(())
             }
             Scope::Files { files, .. } => {

@@ -99,7 +99,7 @@ use env::{DiskError, IdMap, Local, Nanos};
 use format::{FormatError, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
-    invariant,
+    TxnId, invariant,
 };
 use open::Open;
 use queue::Queue;
@@ -115,7 +115,7 @@ pub use replay::{Replay, Replayed, recover};
 
 #[derive(Default)]
 struct State {
-    next_txn: u64,
+    last_txn: TxnId,
     open: Open,
     queue: Queue,
     serials: Serials,
@@ -294,8 +294,8 @@ impl Integrity for Redo {
             };
             self.check()?; // it may have failed while this waited
             let mut s = self.state.borrow_mut();
-            s.next_txn += 1;
-            let id = s.next_txn;
+            let id = s.last_txn.next();
+            s.last_txn = id;
             assert_eq!(self.shut.get(), 0, "I11: {id} begins while nobody may");
             s.open.begin(id, reservation, self.data.is_small(&need));
             let mut txn = Txn::new(self.strong(), id, need.blocks);
@@ -353,7 +353,7 @@ impl Integrity for Redo {
             if self.log.log().is_half_full() || self.log.live_bytes() > self.live_bytes_max {
                 self.checkpoint_in_background();
             }
-            Ok(Ended(ended.0))
+            Ok(ended.into())
         })
     }
 
@@ -363,8 +363,8 @@ impl Integrity for Redo {
                 Commit::Async => Ok(()),
                 Commit::Sync if self.plant.is("ack-before-log") => Ok(()),
                 Commit::Sync => {
-                    self.wait(Serial(ended.0)).await?;
-                    self.check_durable(Serial(ended.0));
+                    self.wait(ended.into()).await?;
+                    self.check_durable(ended.into());
                     Ok(())
                 }
             }

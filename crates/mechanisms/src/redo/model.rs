@@ -12,6 +12,7 @@ use crate::testing::{self, Writes};
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Extent, Ino};
+use integrity::TxnId;
 use std::collections::{BTreeMap, BTreeSet};
 use wal::Lsn;
 
@@ -21,7 +22,7 @@ const BLOCKS: u64 = 6;
 #[derive(Default)]
 struct Block {
     /// Operations that have changed it and have not ended.
-    open: BTreeSet<u64>,
+    open: BTreeSet<TxnId>,
     /// Those that have ended.
     ended: Vec<Serial>,
     writes: Writes<Serial>,
@@ -35,12 +36,13 @@ struct Life {
     serials: Serials,
     /// Where each serial's entry lies, and the blocks it changes, once it has ended.
     entries: BTreeMap<Serial, (Option<Lsn>, Vec<u64>)>,
-    open: BTreeMap<u64, Vec<u64>>,
+    open: BTreeMap<TxnId, Vec<u64>>,
     blocks: BTreeMap<u64, Block>,
-    lsn: u64,
+    /// The newest entry's.
+    lsn: Lsn,
     durable_lsn: Lsn,
     epoch: FlushEpoch,
-    next: u64,
+    last: TxnId,
 }
 
 impl Life {
@@ -55,10 +57,10 @@ impl Life {
             entries: BTreeMap::new(),
             open: BTreeMap::new(),
             blocks: (0..BLOCKS).map(|b| (b, Block::default())).collect(),
-            lsn: 100,
+            lsn: Lsn(100),
             durable_lsn: Lsn(0),
             epoch: FlushEpoch(1),
-            next: 0,
+            last: TxnId::NONE,
         }
     }
 
@@ -78,12 +80,12 @@ impl Life {
     }
 
     fn begin_on(&mut self, blocks: BTreeSet<u64>) {
-        self.next += 1;
+        self.last = self.last.next();
         for b in &blocks {
-            self.blocks.get_mut(b).unwrap().open.insert(self.next);
+            self.blocks.get_mut(b).unwrap().open.insert(self.last);
             self.refresh(*b);
         }
-        self.open.insert(self.next, blocks.into_iter().collect());
+        self.open.insert(self.last, blocks.into_iter().collect());
     }
 
     fn end(&mut self) {
@@ -105,14 +107,14 @@ impl Life {
     fn append(&mut self) {
         let next = self.serials.newest_appended().next();
         let Some((at, blocks)) = self.entries.get_mut(&next) else { return };
-        self.lsn += 1 + self.rng.below(50);
-        *at = Some(Lsn(self.lsn));
-        self.serials.appended(next, Lsn(self.lsn));
-        blocks.iter().for_each(|b| self.pages.appended(BlockNo(*b), Lsn(self.lsn)));
+        self.lsn.0 += 1 + self.rng.below(50);
+        *at = Some(self.lsn);
+        self.serials.appended(next, self.lsn);
+        blocks.iter().for_each(|b| self.pages.appended(BlockNo(*b), self.lsn));
     }
 
     fn make_durable(&mut self) {
-        self.durable_lsn = Lsn(self.lsn.saturating_sub(self.rng.below(60)));
+        self.durable_lsn = Lsn(self.lsn.0.saturating_sub(self.rng.below(60)));
         let upto = self.durable_lsn;
         while self.serials.advance(|lsn| lsn <= upto).is_some() {}
     }
@@ -154,7 +156,7 @@ impl Life {
         self.pages.flushed(epoch, |n| self.serials.after(n));
         self.blocks.values_mut().for_each(|b| b.writes.flushed(epoch));
         // As the mechanism trims.
-        self.serials.forget_below(self.pages.oldest_rec_lsn().unwrap_or(Lsn(self.lsn + 1)));
+        self.serials.forget_below(self.pages.oldest_rec_lsn().unwrap_or(Lsn(self.lsn.0 + 1)));
     }
 
     fn want(&mut self, b: u64) {
@@ -164,7 +166,7 @@ impl Life {
     /// The next entry goes into the log, and is durable.
     fn append_durably(&mut self) {
         self.append();
-        self.durable_lsn = Lsn(self.lsn);
+        self.durable_lsn = self.lsn;
         while self.serials.advance(|lsn| lsn <= self.durable_lsn).is_some() {}
     }
 
@@ -338,21 +340,21 @@ fn what_an_open_operation_has_freed_is_not_counted_as_durable() {
     let buf = |b| cache.get_new(BlockNo(b), BufKind::Data, Ino(9));
     let (mut queue, mut open) = (Queue::default(), Open::default());
     let mut busy = BusyExtents::default();
-    open.begin(1, client.try_reserve(8).expect("the log has room for these"), true);
+    open.begin(TxnId(1), client.try_reserve(8).expect("the log has room for these"), true);
     let first = Serial::NONE.next();
     queue.push(batch(first, vec![buf(3)], &client), false);
     queue.push(batch(first.next(), vec![buf(4)], &client), false);
-    busy.add_blocks(1, Extent { start: BlockNo(4), len: 2 });
+    busy.add_blocks(TxnId(1), Extent { start: BlockNo(4), len: 2 });
     let (bufs, upto) = queue.ordered_up_to(first.next(), (&open, &busy));
     assert_eq!((bufs.len(), upto), (1, first), "what is freed is left to whoever frees it");
     queue.data_durable(upto);
     assert!(queue.pop((&open, &busy)).is_some_and(|b| b.serial == first));
     assert!(queue.pop((&open, &busy)).is_none(), "I9: its contents are nowhere");
     assert_eq!(queue.waits((&open, &busy)), Waits::ForOpen);
-    open.end(1);
+    open.end(TxnId(1));
     // It stays held until that is durable, which may be by this very entry.
     assert_eq!(queue.waits((&open, &busy)), Waits::ForData);
-    busy.release(1);
+    busy.release(TxnId(1));
     assert_eq!(queue.waits((&open, &busy)), Waits::ForData);
 }
 
@@ -365,11 +367,11 @@ fn what_an_entry_shares_with_open_operations_is_found_from_either_side() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let mut open = Open::default();
-        open.begin(1, client.try_reserve(8).expect("the log has room for these"), true);
+        open.begin(TxnId(1), client.try_reserve(8).expect("the log has room for these"), true);
         let mut changed = Vec::new();
         for _ in 0..rng.below(4) {
             let (block, at) = (rng.below(12), 4 * rng.below(10) as usize);
-            open.edit(1, BlockNo(block), at..at + 4);
+            open.edit(TxnId(1), BlockNo(block), at..at + 4);
             changed.push((block, at..at + 4));
         }
         let mut whole = batch(Serial::NONE.next(), Vec::new(), &client);
@@ -402,19 +404,19 @@ fn an_entry_is_not_joined_by_who_began_after_it_had_ended() {
     let reservation = || client.try_reserve(8).expect("the log has room for these");
     let ranges = || Ranges::from([(BlockNo(5), std::iter::once(0..128).collect())]);
     let mut serial = Serial::NONE;
-    for txn in 1..=4 {
+    for txn in (1..=4).map(TxnId) {
         open.begin(txn, reservation(), true);
         open.edit(txn, BlockNo(5), 0..128);
         let mixed = queue.is_mixed(&open);
         open.end(txn);
         serial = serial.next();
-        let ordered = vec![cache.get_new(BlockNo(20 + txn), BufKind::Data, Ino(9))];
+        let ordered = vec![cache.get_new(BlockNo(20 + txn.0), BufKind::Data, Ino(9))];
         let mut ended = batch(serial, ordered, &client);
         (ended.ranges, ended.mixed) = (ranges(), open.overlapping(&ranges()));
         assert!(!queue.push(ended, mixed), "{serial:?} has joined who had ended before");
     }
-    open.begin(9, reservation(), true);
-    open.edit(9, BlockNo(5), 0..128);
+    open.begin(TxnId(9), reservation(), true);
+    open.edit(TxnId(9), BlockNo(5), 0..128);
     assert_eq!(queue.waits((&open, &busy)), Waits::ForData, "no byte of 9 is in an entry");
     let second = Serial::NONE.next().next();
     queue.data_durable(second);
@@ -435,8 +437,8 @@ fn contents_are_written_once_however_many_join_their_entry() {
     let first = Serial::NONE.next();
     let mut mixed = batch(first, vec![buf(20)], &client);
     // One that had changed the same bytes before is open, and another joins meanwhile.
-    open.begin(7, client.try_reserve(8).expect("the log has room for these"), true);
-    mixed.mixed.push(7);
+    open.begin(TxnId(7), client.try_reserve(8).expect("the log has room for these"), true);
+    mixed.mixed.push(TxnId(7));
     queue.push(mixed, false);
     let (bufs, upto) = queue.ordered_up_to(first, (&open, &busy));
     assert_eq!((bufs.len(), upto), (1, first));
@@ -448,7 +450,7 @@ fn contents_are_written_once_however_many_join_their_entry() {
     queue.check();
     queue.data_durable(first.next());
     assert!(queue.pop((&open, &busy)).is_none(), "I3: operation 7 has not ended");
-    open.end(7);
+    open.end(TxnId(7));
     assert!(queue.pop((&open, &busy)).is_some_and(|b| b.serial == first.next()));
 }
 
@@ -463,6 +465,6 @@ fn batch(serial: Serial, ordered: Vec<Buf>, client: &wal::Client) -> Batch {
         mixed: TxnIds::new(),
         ordered: ordered.into_iter().map(|buf| Ordered { serial, buf }).collect(),
         freed: Vec::new(),
-        txns: vec![serial.0],
+        txns: vec![TxnId(serial.0)],
     }
 }

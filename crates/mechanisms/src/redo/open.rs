@@ -5,7 +5,7 @@ use crate::audit::Audit;
 use crate::record::{ByteRanges, merge};
 use env::IdMap;
 use format::{BlockNo, Ino};
-use integrity::{Edit, Plant, Txn, invariant};
+use integrity::{Edit, Plant, Txn, TxnId, invariant};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use wal::Reservation;
 const NEAR: usize = 16;
 
 /// Some of the open operations.
-pub(crate) type TxnIds = SmallVec<[u64; 4]>;
+pub(crate) type TxnIds = SmallVec<[TxnId; 4]>;
 
 /// Byte ranges by block.
 pub(crate) type Ranges = BTreeMap<BlockNo, ByteRanges>;
@@ -30,7 +30,7 @@ pub(crate) fn join_ranges(all: &mut Ranges, later: Ranges) {
 }
 
 /// Whose bytes they are mixed with; the `ended` ones are the later one's own.
-pub(crate) fn join_mixed(all: &mut TxnIds, later: TxnIds, ended: &[u64]) {
+pub(crate) fn join_mixed(all: &mut TxnIds, later: TxnIds, ended: &[TxnId]) {
     all.retain(|txn| !ended.contains(txn));
     for txn in later {
         if !all.contains(&txn) {
@@ -55,7 +55,7 @@ pub(crate) struct OpenTxn<R = Reservation> {
 
 /// The operations that have not ended, and their edits.
 pub(crate) struct Open<R = Reservation> {
-    txns: BTreeMap<u64, OpenTxn<R>>,
+    txns: BTreeMap<TxnId, OpenTxn<R>>,
     edits: IdMap<u64, Edits>,
     /// Lists that are empty, to be used again.
     spare: Vec<Edits>,
@@ -63,7 +63,7 @@ pub(crate) struct Open<R = Reservation> {
 }
 
 /// The edits of one block: by which transaction, which bytes.
-type Edits = Vec<(u64, Range<usize>)>;
+type Edits = Vec<(TxnId, Range<usize>)>;
 /// So many empty lists are kept.
 const SPARE_MAX: usize = 64;
 
@@ -75,7 +75,7 @@ impl<R> Default for Open<R> {
 }
 
 impl<R> Open<R> {
-    pub(crate) fn begin(&mut self, id: u64, reservation: R, small: bool) {
+    pub(crate) fn begin(&mut self, id: TxnId, reservation: R, small: bool) {
         let (files, blocks) = (Vec::new(), SmallVec::new());
         let txn = OpenTxn { reservation: Some(reservation), small, data_bytes: 0, files, blocks };
         let newest = self.txns.last_key_value().map(|(id, _)| *id);
@@ -94,20 +94,20 @@ impl<R> Open<R> {
     }
 
     /// Has the open operation changed the block, as far as is known here?
-    pub(crate) fn is_changed_by(&self, id: u64, block: BlockNo) -> bool {
+    pub(crate) fn is_changed_by(&self, id: TxnId, block: BlockNo) -> bool {
         self.edits.get(&block.0).is_some_and(|list| list.iter().any(|e| e.0 == id))
     }
 
     /// Has it begun, and not ended?
-    pub(crate) fn has(&self, id: u64) -> bool {
+    pub(crate) fn has(&self, id: TxnId) -> bool {
         self.txns.contains_key(&id)
     }
 
-    pub(crate) fn get(&mut self, id: u64) -> Option<&mut OpenTxn<R>> {
+    pub(crate) fn get(&mut self, id: TxnId) -> Option<&mut OpenTxn<R>> {
         self.txns.get_mut(&id)
     }
 
-    pub(crate) fn edit(&mut self, id: u64, block: BlockNo, range: Range<usize>) {
+    pub(crate) fn edit(&mut self, id: TxnId, block: BlockNo, range: Range<usize>) {
         let t = self.txns.get_mut(&id).expect("an edit belongs to a transaction that has begun");
         let empty = || self.spare.pop().unwrap_or_default();
         let list = self.edits.entry(block.0).or_insert_with(empty);
@@ -127,7 +127,7 @@ impl<R> Open<R> {
     }
 
     /// The operation has ended; its edits are nobody's concern any more.
-    pub(crate) fn end(&mut self, id: u64) -> Option<OpenTxn<R>> {
+    pub(crate) fn end(&mut self, id: TxnId) -> Option<OpenTxn<R>> {
         let t = self.txns.remove(&id)?;
         for b in &t.blocks {
             if let Some(list) = self.edits.get_mut(b) {
@@ -183,7 +183,7 @@ impl<R> Open<R> {
     /// many: entries that wait become long.
     pub(crate) fn overlapping(&self, ranges: &Ranges) -> TxnIds {
         let mut ids = TxnIds::new();
-        let mut note = |mine: &[Range<usize>], theirs: &[(u64, Range<usize>)]| {
+        let mut note = |mine: &[Range<usize>], theirs: &[(TxnId, Range<usize>)]| {
             for (id, t) in theirs {
                 let meets = |m: &Range<usize>| m.start < t.end && t.start < m.end;
                 if !ids.contains(id) && mine.iter().any(meets) {

@@ -10,6 +10,7 @@ use crate::busy_extents::BusyExtents;
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
+use integrity::TxnId;
 use std::collections::{BTreeSet, VecDeque};
 use wal::Reservation;
 
@@ -51,7 +52,7 @@ pub(super) struct Batch {
     pub(super) ordered: Vec<Ordered>,
     pub(super) freed: Vec<Extent>,
     /// The transactions in it.
-    pub(super) txns: Vec<u64>,
+    pub(super) txns: Vec<TxnId>,
 }
 
 impl Batch {
@@ -89,7 +90,7 @@ impl Batch {
 pub(super) struct Sent {
     pub(super) serial: Serial,
     pub(super) freed: Vec<Extent>,
-    pub(super) txns: Vec<u64>,
+    pub(super) txns: Vec<TxnId>,
 }
 
 /// Why the first in the queue waits.
@@ -249,7 +250,7 @@ impl Queue {
         first
     }
 
-    pub(super) fn sent(&mut self, serial: Serial, freed: Vec<Extent>, txns: Vec<u64>) {
+    pub(super) fn sent(&mut self, serial: Serial, freed: Vec<Extent>, txns: Vec<TxnId>) {
         let rises = self.sent.back().is_none_or(|s| s.serial < serial);
         assert!(rises, "I2: entry {serial:?} is sent after a newer one");
         let first = self.batches.front().map(|b| b.first);

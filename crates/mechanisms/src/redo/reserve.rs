@@ -3,7 +3,7 @@
 
 use super::Redo;
 use super::entry::ITEM_HEADER;
-use integrity::{Credits, IntegrityError, invariant};
+use integrity::{Credits, IntegrityError, TxnId, invariant};
 use wal::{LogError, Reservation};
 
 /// What an entry has beside what its operation says: its header, the inode, the counts.
@@ -147,7 +147,7 @@ impl Redo {
     }
 
     /// That bug: the operation is to end, and waits for room.
-    pub(super) async fn ask_while_open(&self, id: u64) -> Result<(), IntegrityError> {
+    pub(super) async fn ask_while_open(&self, id: TxnId) -> Result<(), IntegrityError> {
         let have = match self.state.borrow_mut().open.get(id) {
             Some(t) => t.reservation.as_ref().map_or(0, Reservation::len_bytes),
             None => 0,

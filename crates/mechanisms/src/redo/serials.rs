@@ -2,6 +2,7 @@
 //! serial has an LSN; when the log's durable prefix has passed it, it is durable. It knows no
 //! blocks.
 
+use integrity::Ended;
 use std::collections::VecDeque;
 use wal::Lsn;
 
@@ -24,6 +25,18 @@ impl Serial {
     /// From `first` to `last`, both included.
     pub(crate) fn all(first: Serial, last: Serial) -> impl Iterator<Item = Serial> {
         (first.0..=last.0).map(Serial)
+    }
+}
+
+impl From<Serial> for Ended {
+    fn from(serial: Serial) -> Ended {
+        Ended(serial.0)
+    }
+}
+
+impl From<Ended> for Serial {
+    fn from(ended: Ended) -> Serial {
+        Serial(ended.0)
     }
 }
 

@@ -12,7 +12,7 @@ use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
 use env::{Few, IdMap, SerialMap};
 use format::Ino;
-use integrity::{Change, Plant};
+use integrity::{Change, Plant, TxnId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Whom an operation concerns, apart from directories whose names it changes.
@@ -51,14 +51,14 @@ impl About {
 /// The operations in memory, by the inodes they concern.
 #[derive(Default)]
 pub(super) struct Lives {
-    of: SerialMap<About>,
+    of: SerialMap<TxnId, About>,
     /// In order: few of most, and of a file that is appended to thousands.
-    by_inode: IdMap<Ino, VecDeque<u64>>,
+    by_inode: IdMap<Ino, VecDeque<TxnId>>,
 }
 
 impl Lives {
     /// The operation has ended, with something of it not durable.
-    pub(super) fn note(&mut self, txn: u64, about: About) {
+    pub(super) fn note(&mut self, txn: TxnId, about: About) {
         for ino in &about.inodes {
             add_in_order(self.by_inode.entry(*ino).or_default(), txn);
         }
@@ -73,16 +73,16 @@ impl Lives {
 
     /// All operations of the inode, which the last of them has freed, if they begin with its making
     /// and concern nothing else.
-    pub(super) fn whole(&self, ino: Ino) -> Option<BTreeSet<u64>> {
+    pub(super) fn whole(&self, ino: Ino) -> Option<BTreeSet<TxnId>> {
         let all = self.by_inode.get(&ino)?;
         let begins = all.front().and_then(|txn| self.of.get(*txn)).is_some_and(|a| a.makes);
-        let alone = |txn: &u64| self.of.get(*txn).is_some_and(|a| a.is_alone(ino));
+        let alone = |txn: &TxnId| self.of.get(*txn).is_some_and(|a| a.is_alone(ino));
         (begins && all.iter().all(alone)).then(|| all.iter().copied().collect())
     }
 
     /// Forgets these operations, of which nothing is left. There may be tens of thousands in
     /// memory, and a flush ends few of them: the others are not looked at.
-    pub(super) fn sweep(&mut self, gone: Vec<u64>) {
+    pub(super) fn sweep(&mut self, gone: Vec<TxnId>) {
         for txn in gone {
             let Some(about) = self.of.remove(txn) else { continue };
             for ino in about.inodes {
@@ -124,7 +124,7 @@ impl Graph {
     /// of theirs may wait for the removal of an older one in another block: the next to take the
     /// name would not know of that any more (I9). `wholly`: not even bits in use and contents were
     /// seen.
-    pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>, wholly: bool) -> bool {
+    pub(super) fn are_unseen(&self, txns: &BTreeSet<TxnId>, wholly: bool) -> bool {
         let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
         let Some(first) = nodes.first().copied() else { return false };
         let anything_goes = self.plant().is("cancel-over-others");
@@ -168,7 +168,7 @@ impl Graph {
     /// The nodes of the operations; None if one of them has none any more, if an inode or a name of
     /// one is durable (the disk has seen it: its going needs its order), or, if they are to be
     /// there `wholly`, if any of their nodes is.
-    fn nodes_of(&self, txns: &BTreeSet<u64>, wholly: bool) -> Option<BTreeSet<NodeId>> {
+    fn nodes_of(&self, txns: &BTreeSet<TxnId>, wholly: bool) -> Option<BTreeSet<NodeId>> {
         let mut all = BTreeSet::new();
         for txn in txns {
             let op = self.operation(*txn)?;

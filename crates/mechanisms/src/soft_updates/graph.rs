@@ -25,16 +25,43 @@ use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch};
 use env::{Few, IdMap, SerialMap};
 use format::{BlockNo, Extent, Ino};
-use integrity::{Plant, invariant};
+use integrity::{Plant, TxnId, invariant};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Names a node; later ones are greater.
-pub(super) type NodeId = u64;
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub(super) struct NodeId(pub(super) u64);
+
+impl NodeId {
+    /// That of the next one.
+    fn next(self) -> NodeId {
+        NodeId(self.0 + 1)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<u64> for NodeId {
+    fn from(number: u64) -> NodeId {
+        NodeId(number)
+    }
+}
+
+impl From<NodeId> for u64 {
+    fn from(id: NodeId) -> u64 {
+        id.0
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) txn: u64,
+    pub(super) txn: TxnId,
     pub(super) step: usize,
     pub(super) buf: Buf,
     pub(super) backward: Backward,
@@ -109,21 +136,21 @@ pub(super) struct Counts {
 
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: SerialMap<Node>,
+    nodes: SerialMap<NodeId, Node>,
     by_block: IdMap<BlockNo, LyingList>,
     contents: Contents,
     by_own: ByInode,
     by_names: ByInode,
-    operations: SerialMap<Operation>,
+    operations: SerialMap<TxnId, Operation>,
     unflushed: Unflushed,
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
-    released: Vec<u64>,
+    released: Vec<TxnId>,
     /// Operations of which nothing is left, since somebody asked.
-    gone: Vec<u64>,
+    gone: Vec<TxnId>,
     /// For each node that is waited for before something may be reused: the operations that have
     /// freed it.
-    awaited: BTreeMap<NodeId, Vec<u64>>,
+    awaited: BTreeMap<NodeId, Vec<TxnId>>,
     pub(super) counts: Counts,
     plant: Plant,
 }
@@ -156,11 +183,11 @@ impl Graph {
     pub(super) fn in_block(&self, block: BlockNo) -> impl Iterator<Item = NodeId> + '_ {
         self.by_block.get(&block).into_iter().flatten().map(|l| l.id)
     }
-    pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
+    pub(super) fn operation(&self, txn: TxnId) -> Option<&Operation> {
         self.operations.get(txn)
     }
     /// The oldest operation that has ended and is not durable.
-    pub(super) fn oldest_ended(&self) -> Option<u64> {
+    pub(super) fn oldest_ended(&self) -> Option<TxnId> {
         self.operations.iter().filter(|(_, op)| op.ended).map(|(txn, _)| txn).min()
     }
     /// Has the node's operation ended?
@@ -171,7 +198,7 @@ impl Graph {
     /// An edit of an operation that has not ended: into the node of its step and block. Returns it.
     pub(super) fn add(
         &mut self,
-        (txn, step): (u64, usize),
+        (txn, step): (TxnId, usize),
         buf: &Buf,
         backward: Backward,
         concerns: super::order::Concerns,
@@ -184,7 +211,7 @@ impl Graph {
         let at = op.places.iter().rposition(|p| *p == place);
         let same = at.map(|at| op.nodes[at]).filter(|id| nodes.contains(*id));
         let (bytes, is_counts) = (backward.span(), backward.is_counts());
-        let (id, head) = (same.unwrap_or(self.last + 1), concerns.head);
+        let (id, head) = (same.unwrap_or(self.last.next()), concerns.head);
         let mut lying = Lying { id, bytes, is_counts, all: false, head };
         let forgotten = self.plant.is("older-edits-forgotten");
         let mut under = Under::new();
@@ -197,7 +224,7 @@ impl Graph {
             join(list, &lying);
         }
         let id = same.unwrap_or_else(|| {
-            self.last += 1;
+            self.last = self.last.next();
             self.counts.nodes += 1;
             check::check_order(list, &lying);
             list.push(lying);
@@ -262,7 +289,7 @@ impl Graph {
     }
 
     /// From now on the operation's nodes of `step` wait for `others` too.
-    pub(super) fn wait_for(&mut self, txn: u64, step: usize, others: &BTreeSet<NodeId>) {
+    pub(super) fn wait_for(&mut self, txn: TxnId, step: usize, others: &BTreeSet<NodeId>) {
         let Some(op) = self.operations.get(txn).filter(|_| !others.is_empty()) else { return };
         for id in op.nodes.clone() {
             if self.nodes.get(id).is_some_and(|n| n.step == step) {
@@ -272,7 +299,7 @@ impl Graph {
     }
 
     /// What the operation frees stays in use until these nodes, of others, are durable too.
-    pub(super) fn free_after(&mut self, txn: u64, others: &BTreeSet<NodeId>) {
+    pub(super) fn free_after(&mut self, txn: TxnId, others: &BTreeSet<NodeId>) {
         self.wait_for(txn, FREES, others);
         let Some(op) = self.operations.get_mut(txn) else { return };
         for id in others.iter().filter(|id| self.nodes.contains(**id)) {
@@ -291,21 +318,21 @@ impl Graph {
     }
 
     /// How many there are of operations that have ended and have a number up to `last`.
-    pub(super) fn waiting_for(&self, block: BlockNo, last: u64) -> usize {
+    pub(super) fn waiting_for(&self, block: BlockNo, last: TxnId) -> usize {
         let nodes = self.in_block(block).map(|id| &self.nodes[id]);
         let left = |n: &&Node| n.is_pending() && n.txn <= last && self.has_ended(n.txn);
         nodes.filter(left).count() + self.contents.waiting_for(block, last)
     }
 
     /// The operation's nodes of a step that are not durable yet.
-    pub(super) fn of_step(&self, txn: u64, step: usize) -> Vec<NodeId> {
+    pub(super) fn of_step(&self, txn: TxnId, step: usize) -> Vec<NodeId> {
         let nodes = self.operations.get(txn).map(|op| &op.nodes[..]).unwrap_or_default();
         let is = |id: &&NodeId| self.nodes.get(**id).is_some_and(|n| n.step == step);
         nodes.iter().filter(is).copied().collect()
     }
 
     /// What concerns an inode that this operation frees is promised to nobody.
-    pub(super) fn forget_own(&mut self, txn: u64, ino: Ino) {
+    pub(super) fn forget_own(&mut self, txn: TxnId, ino: Ino) {
         let Some(op) = self.operations.get(txn) else { return };
         for id in &op.nodes {
             if let Some(n) = self.nodes.get_mut(*id) {
@@ -316,7 +343,7 @@ impl Graph {
     }
 
     /// The operation has ended.
-    pub(super) fn end(&mut self, txn: u64, freed: bool, unlogged: bool) {
+    pub(super) fn end(&mut self, txn: TxnId, freed: bool, unlogged: bool) {
         match self.operations.get_mut(txn) {
             Some(op) => {
                 assert!(!op.ended, "operation {txn} ends twice");
@@ -334,7 +361,7 @@ impl Graph {
     }
 
     /// The intents of these operations are durable.
-    pub(super) fn logged(&mut self, txns: &[u64]) {
+    pub(super) fn logged(&mut self, txns: &[TxnId]) {
         for txn in txns {
             if let Some(op) = self.operations.get_mut(*txn) {
                 assert!(op.ended, "J1: the intents of {txn} are durable, and it has not ended");
@@ -347,7 +374,7 @@ impl Graph {
         self.operations.values_mut().for_each(|op| op.unlogged = false);
     }
     /// Has the operation ended, with something of it not durable?
-    pub(super) fn has_ended(&self, txn: u64) -> bool {
+    pub(super) fn has_ended(&self, txn: TxnId) -> bool {
         self.operations.get(txn).is_some_and(|op| op.ended)
     }
 
@@ -357,14 +384,14 @@ impl Graph {
     }
 
     /// What has to be durable before what the operation has freed may be reused.
-    pub(super) fn before_release(&self, txn: u64) -> Vec<NodeId> {
+    pub(super) fn before_release(&self, txn: TxnId) -> Vec<NodeId> {
         let Some(op) = self.operations.get(txn) else { return Vec::new() };
         let is_before =
             |id: &&NodeId| self.nodes.get(**id).is_some_and(|n| needs(FREES) & (1 << n.step) != 0);
         op.nodes.iter().filter(is_before).chain(&op.frees_after).copied().collect()
     }
 
-    fn check_released(&mut self, txn: u64) {
+    fn check_released(&mut self, txn: TxnId) {
         let Some(op) = self.operations.get_mut(txn) else { return };
         let waits = op.frees_after.iter().any(|id| self.nodes.contains(*id));
         if op.ended && op.freed && !waits && !op.waits_for(needs(FREES)) {
@@ -377,12 +404,12 @@ impl Graph {
     }
 
     /// Operations whose releases have become durable since the last call.
-    pub(super) fn take_released(&mut self) -> Vec<u64> {
+    pub(super) fn take_released(&mut self) -> Vec<TxnId> {
         std::mem::take(&mut self.released)
     }
 
     /// Operations of which nothing is left since the last call.
-    pub(super) fn take_gone(&mut self) -> Vec<u64> {
+    pub(super) fn take_gone(&mut self) -> Vec<TxnId> {
         std::mem::take(&mut self.gone)
     }
 
@@ -431,7 +458,7 @@ impl Graph {
     }
 
     /// What these operations did, in all, has come to nothing: they are forgotten (I10).
-    pub(super) fn forget(&mut self, txns: &BTreeSet<u64>) {
+    pub(super) fn forget(&mut self, txns: &BTreeSet<TxnId>) {
         for txn in txns {
             let runs = self.operations.get(*txn).map(|op| op.contents.clone()).unwrap_or_default();
             blocks_of(&runs).for_each(|b| self.finish_contents(b, |t, _| t == *txn));
@@ -500,7 +527,7 @@ impl Graph {
     }
 
     /// One thing less of this step is left of the operation.
-    fn step_done(&mut self, txn: u64, step: usize) {
+    fn step_done(&mut self, txn: TxnId, step: usize) {
         let op = self.operations.get_mut(txn).expect("an operation has its nodes");
         assert!(op.left[step] > 0, "I2: what is durable is not counted in step {step} of {txn}");
         op.left[step] -= 1;

@@ -15,7 +15,7 @@
 
 use format::Ino;
 use format::intent::Intent;
-use integrity::{IntegrityError, Plant, invariant};
+use integrity::{IntegrityError, Plant, TxnId, invariant};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use wal::{Client, FormatOptions, Log, LogArea, LogError, Lsn};
@@ -54,7 +54,7 @@ pub struct IntentRecipe {
 struct Pending {
     /// Records, in pieces that go into one entry each at most.
     pieces: Vec<Vec<u8>>,
-    txns: Vec<u64>,
+    txns: Vec<TxnId>,
 }
 
 pub(super) struct Intents {
@@ -64,7 +64,7 @@ pub(super) struct Intents {
     turn: env::sync::Lock,
     pending: RefCell<Pending>,
     /// Operations that are not durable, by the entry that holds their intents.
-    live: RefCell<BTreeMap<u64, Lsn>>,
+    live: RefCell<BTreeMap<TxnId, Lsn>>,
     /// Inodes without names, by the entry that says so; None: it is not appended yet.
     unlinked_open: RefCell<BTreeMap<Ino, Option<Lsn>>>,
     /// J3.
@@ -106,11 +106,11 @@ impl Intents {
     }
 
     /// An operation has ended: what it says is to be appended. False: it needs no intents.
-    pub(super) fn note(&self, txn: u64, inodes: &BTreeSet<Ino>, said: &[Intent]) -> bool {
+    pub(super) fn note(&self, txn: TxnId, inodes: &BTreeSet<Ino>, said: &[Intent]) -> bool {
         if self.void.get() || inodes.is_empty() && said.is_empty() {
             return false;
         }
-        if self.plant.is("intent-skipped") && txn.is_multiple_of(3) {
+        if self.plant.is("intent-skipped") && txn.0.is_multiple_of(3) {
             return false;
         }
         let mut unlinked_open = self.unlinked_open.borrow_mut();
@@ -218,14 +218,14 @@ impl Intents {
     }
 
     /// These operations' intents have just been appended.
-    fn check_new(&self, txns: &[u64]) {
+    fn check_new(&self, txns: &[TxnId]) {
         let live = self.live.borrow();
         let twice = txns.iter().find(|t| live.contains_key(t));
         assert!(twice.is_none(), "J2: the intents of operation {twice:?} are written twice");
     }
 
     /// Intents of operations that are durable expire (J2). `lives`: is something left of one?
-    pub(super) fn expire(&self, lives: impl Fn(u64) -> bool) {
+    pub(super) fn expire(&self, lives: impl Fn(TxnId) -> bool) {
         let early = self.plant.is("intent-expires-early");
         let mut live = self.live.borrow_mut();
         live.retain(|txn, _| lives(*txn) && !early);
@@ -323,7 +323,7 @@ impl Intents {
 /// Whose intents are durable.
 pub(super) enum Appended {
     /// These operations'.
-    These(Vec<u64>),
+    These(Vec<TxnId>),
     /// No operation needs any.
     All,
 }
@@ -350,7 +350,7 @@ mod tests {
 
     /// An operation a wave, each durable before the next, and never anything left of an old one.
     async fn work(i: &Intents, from: u64, count: u64) {
-        for txn in from..from + count {
+        for txn in (from..from + count).map(TxnId) {
             let inodes: BTreeSet<Ino> = (0..40).map(|n| Ino(100 + n)).collect();
             assert!(i.note(txn, &inodes, &[Intent::Taken(Ino(99))]));
             let done = i.append().await;
@@ -367,7 +367,7 @@ mod tests {
         let client = recipe.client.clone();
         done(&mut engine, async move {
             let i = Intents::new(&recipe, Plant::NONE);
-            assert!(i.note(1, &BTreeSet::from([HELD]), &[Intent::UnlinkedOpen(HELD)]));
+            assert!(i.note(TxnId(1), &BTreeSet::from([HELD]), &[Intent::UnlinkedOpen(HELD)]));
             i.append().await.expect("the log takes it");
             let first = client.needs().expect("it holds something");
             work(&i, 2, 2000).await;
@@ -375,7 +375,7 @@ mod tests {
             let live = client.live_bytes();
             assert!(live < 64 << 10, "J2: what is durable expires: {live} bytes are left");
             assert!(named(&client).await.contains(&Intent::UnlinkedOpen(HELD)), "J2: it lives on");
-            assert!(i.note(3000, &BTreeSet::from([HELD]), &[Intent::Spared(HELD)]));
+            assert!(i.note(TxnId(3000), &BTreeSet::from([HELD]), &[Intent::Spared(HELD)]));
             i.append().await.expect("the log takes it");
             work(&i, 3001, 200).await;
             assert!(
@@ -409,10 +409,10 @@ mod tests {
             let mut given_up = std::pin::pin!(i.give_up("a test"));
             let now = |cx: &mut Context<'_>| Poll::Ready(given_up.as_mut().poll(cx).is_pending());
             assert!(std::future::poll_fn(now).await, "J4: the disk has to be asked");
-            let told = i.note(3, &BTreeSet::from([HELD]), &[]);
+            let told = i.note(TxnId(3), &BTreeSet::from([HELD]), &[]);
             assert!(told && i.is_on(), "J4: what a crash leaves would be looked for in the log");
             given_up.await.expect("it is made another one");
-            assert!(!i.is_on() && !i.note(4, &BTreeSet::from([HELD]), &[]));
+            assert!(!i.is_on() && !i.note(TxnId(4), &BTreeSet::from([HELD]), &[]));
         });
     }
 
@@ -426,7 +426,7 @@ mod tests {
             let i = Intents::new(&IntentRecipe { held: true, ..recipe }, Plant::NONE);
             for txn in 1..100_000 {
                 let inodes: BTreeSet<Ino> = (0..400).map(|n| Ino(100 + n)).collect();
-                if !i.note(txn, &inodes, &[]) {
+                if !i.note(TxnId(txn), &inodes, &[]) {
                     break;
                 }
                 let all = matches!(i.append().await, Ok(Appended::All));

@@ -18,7 +18,7 @@ use super::order::CONTENTS;
 use crate::record::files_of;
 use env::IdMap;
 use format::{BlockNo, Ino};
-use integrity::{Change, Edit, Plant, invariant};
+use integrity::{Change, Edit, Plant, TxnId, invariant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last nodes of each kind, until they are durable.
@@ -101,7 +101,7 @@ impl Graph {
     }
 
     /// What another operation has done to the inode in this block, if it is not durable.
-    fn first_in_slot(&self, ino: Ino, block: BlockNo, txn: u64) -> Option<NodeId> {
+    fn first_in_slot(&self, ino: Ino, block: BlockNo, txn: TxnId) -> Option<NodeId> {
         let is_others = |id: &NodeId| self.node(*id).is_some_and(|n| n.txn != txn);
         self.owned_by(ino).find(|id| self.is_in(*id, block) && is_others(id))
     }
@@ -110,7 +110,7 @@ impl Graph {
 impl SoftUpdates {
     /// What older operations have done to the same inode, name or block is seen with the node, if
     /// not before it; and later ones will stand on this.
-    pub(super) fn stand_on_older(&self, txn: u64, (id, step): (NodeId, usize), edit: &Edit) {
+    pub(super) fn stand_on_older(&self, txn: TxnId, (id, step): (NodeId, usize), edit: &Edit) {
         self.stand_on_making(id, edit);
         let (mut graph, mut latest) = (self.graph.borrow_mut(), self.latest.borrow_mut());
         let unindexed = is_beside_index(&edit.change).and_then(|dir| latest.unindexed.get(&dir));

@@ -143,7 +143,7 @@ impl Reached {
 /// sought is always named.
 pub(super) fn under_of(
     list: &[Lying],
-    nodes: &SerialMap<Node>,
+    nodes: &SerialMap<NodeId, Node>,
     (new, sought): (&Lying, Head),
     backward: &Backward,
 ) -> (Under, bool) {
@@ -192,11 +192,11 @@ mod tests {
     use super::*;
     use cache::FlushEpoch;
     use format::{BlockNo, Ino};
-    use integrity::Plant;
+    use integrity::{Plant, TxnId};
     use std::collections::BTreeMap;
 
-    fn lying(id: NodeId, bytes: Range<usize>, all: bool) -> Lying {
-        Lying { id, bytes, is_counts: false, all, head: Head::None }
+    fn lying(id: u64, bytes: Range<usize>, all: bool) -> Lying {
+        Lying { id: NodeId(id), bytes, is_counts: false, all, head: Head::None }
     }
 
     /// Random edits of operations that overlap each other, ended and made durable in any order:
@@ -211,7 +211,7 @@ mod tests {
             bufs.iter().for_each(cache::Buf::mark_dirty);
             let mut graph = Graph::new(Plant::default());
             let mut twin: BTreeMap<NodeId, (BlockNo, Backward, BTreeSet<NodeId>)> = BTreeMap::new();
-            let (mut open, mut next, mut epoch) = (vec![1], 2, 1);
+            let (mut open, mut next, mut epoch) = (vec![TxnId(1)], TxnId(2), 1);
             for _ in 0..120 {
                 match rng.below(12) {
                     0..8 => {
@@ -247,7 +247,7 @@ mod tests {
                     }
                     _ => (),
                 }
-                next += 1;
+                next = next.next();
                 graph.check();
                 for (id, (_, _, all)) in twin.iter().filter(|(id, _)| graph.has(**id)) {
                     let mut reached = BTreeSet::new();
@@ -286,12 +286,12 @@ mod tests {
             graph.end(txn, false, false);
             (id, graph.node(id).expect("it is there").under.iter().copied().collect::<Vec<_>>())
         };
-        let (made, _) = edit(1, NAMES, 16, 16, 16);
-        let (other, under) = edit(2, NAMES, 16, 32, 32);
+        let (made, _) = edit(TxnId(1), NAMES, 16, 16, 16);
+        let (other, under) = edit(TxnId(2), NAMES, 16, 32, 32);
         assert_eq!(under, [made]);
-        let (gone, under) = edit(3, UNNAMES, 16, 24, 32);
+        let (gone, under) = edit(TxnId(3), UNNAMES, 16, 24, 32);
         assert_eq!(under, [other], "its own, through which it stands on the first");
-        let (_, under) = edit(4, UNNAMES, 0, 24, 16);
+        let (_, under) = edit(TxnId(4), UNNAMES, 0, 24, 16);
         assert_eq!(under, [gone, made]);
     }
 

@@ -61,7 +61,7 @@ use crate::Recipe;
 use crate::busy_extents::BusyExtents;
 use crate::record::files_of;
 use crate::touched::Touched;
-use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use cache::{Begun, Buf, Cache, FlushEpoch, Image, WriteGate};
 use cancel::{About, Lives};
 use env::sync::{Lock, Notify};
 use env::{DiskError, Few, Local};
@@ -70,7 +70,7 @@ use format::{BlockNo, Ino};
 use graph::Graph;
 use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
-    PointerAt, Pressure, Scope, Txn,
+    PointerAt, Pressure, Scope, Txn, TxnId,
 };
 use intents::Intents;
 use latest::Latest;
@@ -103,12 +103,12 @@ pub(crate) struct SoftUpdates {
     me: Weak<SoftUpdates>,
     cache: Rc<Cache>,
     plant: Plant,
-    next_txn: Cell<u64>,
+    last_txn: Cell<TxnId>,
     graph: RefCell<Graph>,
     busy: RefCell<BusyExtents>,
     directories: RefCell<Directories>,
     /// Few at a time, so that each is found by going through them.
-    open: RefCell<Vec<(u64, Open)>>,
+    open: RefCell<Vec<(TxnId, Open)>>,
     latest: RefCell<Latest>,
     lives: RefCell<Lives>,
     /// For `Scope::Txn`.
@@ -170,7 +170,7 @@ impl SoftUpdates {
             me: me.clone(),
             cache: recipe.cache.clone(),
             plant,
-            next_txn: Cell::new(1),
+            last_txn: Cell::default(),
             graph: RefCell::new(graph),
             busy: RefCell::default(),
             directories: RefCell::default(),
@@ -310,7 +310,7 @@ impl SoftUpdates {
     }
 
     /// Blocks that were freed are clean, but what waits in them is still waited for (I7).
-    fn keep_freed(&self, txn: u64) {
+    fn keep_freed(&self, txn: TxnId) {
         for e in self.busy.borrow().blocks_of(txn) {
             self.graph.borrow().pending_in(e).iter().for_each(Buf::mark_dirty);
         }
@@ -318,7 +318,7 @@ impl SoftUpdates {
 
     /// The same of all operations, those too that are open.
     fn keep_all_freed(&self) {
-        let holders: Vec<u64> = self.busy.borrow().holders().collect();
+        let holders: Vec<TxnId> = self.busy.borrow().holders().collect();
         holders.into_iter().for_each(|txn| self.keep_freed(txn));
     }
 
@@ -342,11 +342,11 @@ impl WriteGate for SoftUpdates {
     fn is_whole(&self, buf: &Buf) -> bool {
         self.graph.borrow().is_whole(buf.block())
     }
-    fn last_begun(&self) -> u64 {
-        self.next_txn.get() - 1
+    fn last_begun(&self) -> Begun {
+        self.last_txn.get().into()
     }
-    fn behind(&self, buf: &Buf, last: u64) -> usize {
-        self.graph.borrow().waiting_for(buf.block(), last)
+    fn behind(&self, buf: &Buf, last: Begun) -> usize {
+        self.graph.borrow().waiting_for(buf.block(), last.into())
     }
     fn force(&self, bufs: &[Buf], on: bool) {
         let mut all = self.forced.borrow_mut();
@@ -423,8 +423,8 @@ impl Integrity for SoftUpdates {
             if let Some(e) = self.cache.failure() {
                 return Err(e.into()); // I8
             }
-            let id = self.next_txn.get();
-            self.next_txn.set(id + 1);
+            let id = self.last_txn.get().next();
+            self.last_txn.set(id);
             let me = self.me.upgrade().expect("a mechanism outlives its transactions");
             self.open.borrow_mut().push((id, Open::default()));
             Ok(Txn::new(me, id, need.blocks))
@@ -502,7 +502,7 @@ impl Integrity for SoftUpdates {
             }
             trace.dirs.extend(open.names.made.iter().map(|(dir, _)| *dir));
             self.touched.borrow_mut().note(txn.id, trace);
-            Ok(Ended(txn.id))
+            Ok(txn.id.into())
         })
     }
     fn durable(&self, _: Ended) -> Local<'_, Result<(), IntegrityError>> {
@@ -524,8 +524,8 @@ impl Integrity for SoftUpdates {
     fn is_unseen(&self, ino: Ino) -> bool {
         self.latest.borrow().is_being_made(ino)
     }
-    fn keeps_old_name(&self, by: Ended) -> bool {
-        self.graph.borrow().keeps_old_name(by.0)
+    fn keeps_old_name(&self, by: TxnId) -> bool {
+        self.graph.borrow().keeps_old_name(by)
     }
     fn has_busy_extents(&self) -> bool {
         !self.busy.borrow().is_empty()

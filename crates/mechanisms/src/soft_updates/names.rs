@@ -6,7 +6,7 @@ use super::graph::{Graph, NodeId};
 use super::order::{NAMES, UNNAMES};
 use env::Few;
 use format::Ino;
-use integrity::{Plant, invariant};
+use integrity::{Plant, TxnId, invariant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an open operation has done to names.
@@ -61,7 +61,7 @@ impl Directories {
     }
 
     /// An operation ends: its names wait for those of others that they depend on (I5).
-    pub(super) fn end(&mut self, graph: &mut Graph, txn: u64, names: &Names, plant: Plant) {
+    pub(super) fn end(&mut self, graph: &mut Graph, txn: TxnId, names: &Names, plant: Plant) {
         if names.are_untouched() {
             return;
         }
@@ -109,7 +109,7 @@ impl Directories {
     }
 
     /// The names of the inode that other operations have made, and what they are reached by.
-    fn other_names(&self, graph: &Graph, txn: u64, ino: Ino) -> BTreeSet<NodeId> {
+    fn other_names(&self, graph: &Graph, txn: TxnId, ino: Ino) -> BTreeSet<NodeId> {
         let (mut all, goings) = (BTreeSet::new(), graph.of_step(txn, UNNAMES));
         for id in graph.owned_by(ino) {
             let Some(n) = graph.node(id).filter(|n| n.step == NAMES && n.txn != txn) else {

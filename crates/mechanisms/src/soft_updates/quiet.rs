@@ -2,7 +2,7 @@
 //! what they have freed is kept until then. It knows no order.
 
 use super::SoftUpdates;
-use integrity::{Change, invariant};
+use integrity::{Change, TxnId, invariant};
 
 impl SoftUpdates {
     /// What is taken is not held for an operation that freed it: the allocator has asked.
@@ -12,7 +12,7 @@ impl SoftUpdates {
     }
 
     /// What the operation has freed is about to be used again.
-    pub(super) fn check_release(&self, txn: u64) {
+    pub(super) fn check_release(&self, txn: TxnId) {
         let waits = self.graph.borrow().first_before_release(txn);
         invariant!(self.plant, waits.is_none(), "I4: {txn} is released before {waits:?}");
     }

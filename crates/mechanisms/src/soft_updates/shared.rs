@@ -13,6 +13,19 @@ use integrity::Plant;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+/// Numbers the waves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+struct Wave(u64);
+
+impl Wave {
+    fn next(self) -> Wave {
+        Wave(self.0 + 1)
+    }
+    fn before(self) -> Wave {
+        Wave(self.0 - 1)
+    }
+}
+
 /// Those who wait, and the waves that were led for them.
 #[derive(Default)]
 pub(super) struct Waiting {
@@ -20,8 +33,8 @@ pub(super) struct Waiting {
     wanted: RefCell<BTreeMap<u64, Vec<NodeId>>>,
     /// Blocks to be written in the next wave even if no node in them becomes durable by that.
     plain: RefCell<Vec<Buf>>,
-    begun: Cell<u64>,
-    ended: Cell<u64>,
+    begun: Cell<Wave>,
+    ended: Cell<Wave>,
     changed: Notify,
 }
 
@@ -30,7 +43,7 @@ pub(super) struct Asked<'a> {
     waiting: &'a Waiting,
     number: u64,
     /// The first wave that writes what he asked for.
-    wave: u64,
+    wave: Wave,
 }
 
 impl Drop for Asked<'_> {
@@ -46,7 +59,7 @@ impl Waiting {
         self.last.set(number);
         self.wanted.borrow_mut().insert(number, wanted);
         self.plain.borrow_mut().extend(plain);
-        Asked { waiting: self, number, wave: self.begun.get() + 1 }
+        Asked { waiting: self, number, wave: self.begun.get().next() }
     }
 
     /// Has a wave ended that wrote what he asked for?
@@ -59,14 +72,14 @@ impl Waiting {
         if self.begun.get() > self.ended.get() {
             return None;
         }
-        self.begun.set(self.begun.get() + 1);
+        self.begun.set(self.begun.get().next());
         let all = self.wanted.borrow().values().flatten().copied().collect();
         Some((all, self.plain.take()))
     }
 
     /// The wave failed and serves nobody: the next to lead one has its blocks, and its own error.
     pub(super) fn give_up(&self, plain: Vec<Buf>, plant: Plant) {
-        self.begun.set(self.begun.get() - 1);
+        self.begun.set(self.begun.get().before());
         assert_eq!(self.ended.get(), self.begun.get(), "a wave fails that nobody leads");
         self.plain.borrow_mut().extend(plain);
         if !plant.is("failed-wave-wakes-nobody") {
@@ -76,7 +89,7 @@ impl Waiting {
 
     /// The wave has ended.
     pub(super) fn end(&self) {
-        self.ended.set(self.ended.get() + 1);
+        self.ended.set(self.ended.get().next());
         assert_eq!(self.ended.get(), self.begun.get(), "a wave ends that nobody leads");
         self.changed.wake_all();
     }
@@ -91,12 +104,17 @@ impl Waiting {
 mod tests {
     use super::*;
 
+    fn nodes(ids: &[u64]) -> Vec<NodeId> {
+        ids.iter().copied().map(NodeId).collect()
+    }
+
     #[test]
     fn who_asks_while_a_wave_is_led_is_served_by_the_next() {
         let waiting = Waiting::default();
-        let first = waiting.ask(vec![1, 2], Vec::new());
-        assert_eq!(waiting.begin().map(|w| w.0), Some(vec![1, 2]));
-        let (second, third) = (waiting.ask(vec![3], Vec::new()), waiting.ask(vec![4], Vec::new()));
+        let first = waiting.ask(nodes(&[1, 2]), Vec::new());
+        assert_eq!(waiting.begin().map(|w| w.0), Some(nodes(&[1, 2])));
+        let (second, third) =
+            (waiting.ask(nodes(&[3]), Vec::new()), waiting.ask(nodes(&[4]), Vec::new()));
         assert!(waiting.begin().is_none(), "one is under way");
         waiting.end();
         assert!(waiting.is_served(&first) && !waiting.is_served(&second));
@@ -104,7 +122,7 @@ mod tests {
         assert!(waiting.begin().is_some());
         waiting.give_up(Vec::new(), Plant::NONE);
         assert!(!waiting.is_served(&second), "a wave that failed serves nobody");
-        assert_eq!(waiting.begin().map(|w| w.0), Some(vec![3, 4]), "and all of them by one");
+        assert_eq!(waiting.begin().map(|w| w.0), Some(nodes(&[3, 4])), "and all of them by one");
         waiting.end();
         assert!(waiting.is_served(&second) && waiting.is_served(&third));
     }

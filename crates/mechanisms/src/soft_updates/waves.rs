@@ -9,7 +9,7 @@ use crate::touched::Known;
 use cache::{Buf, BufKind, WriteGate};
 use env::{DiskError, DiskErrorKind};
 use format::Ino;
-use integrity::{Ended, FileScope, IntegrityError};
+use integrity::{Ended, FileScope, IntegrityError, TxnId};
 use std::collections::BTreeSet;
 
 /// What who makes something durable does where that hangs on an operation which has not ended.
@@ -200,11 +200,12 @@ impl SoftUpdates {
     }
 
     pub(super) async fn sync_txn(&self, ended: Ended) -> Result<(), IntegrityError> {
+        let txn = TxnId::from(ended);
         let mut wanted: Vec<NodeId> = Vec::new();
-        let known = self.touched.borrow_mut().take(ended.0);
+        let known = self.touched.borrow_mut().take(txn);
         {
             let (graph, directories) = (self.graph.borrow(), self.directories.borrow());
-            let nodes = graph.operation(ended.0).map(|op| op.nodes.clone()).unwrap_or_default();
+            let nodes = graph.operation(txn).map(|op| op.nodes.clone()).unwrap_or_default();
             let concerns = |id: &NodeId| {
                 graph.node(*id).is_some_and(|n| !n.own.is_empty() || !n.names_in.is_empty())
             };
@@ -236,12 +237,12 @@ impl SoftUpdates {
         if self.retired.get() != before {
             return Ok(());
         }
-        let oldest: Vec<(u64, Vec<NodeId>)> = {
+        let oldest: Vec<(TxnId, Vec<NodeId>)> = {
             let (busy, graph) = (self.busy.borrow(), self.graph.borrow());
             let ended = busy.holders().filter(|txn| graph.has_ended(*txn));
             let waits = ended.map(|txn| (txn, graph.before_release(txn)));
             // What waits for an operation that is open cannot be forced.
-            let whole = |w: &(u64, Vec<NodeId>)| {
+            let whole = |w: &(TxnId, Vec<NodeId>)| {
                 w.1.iter().any(|id| graph.has(*id)) && !graph.hangs_on_open(&w.1)
             };
             waits.filter(whole).take(OLDEST).collect()
@@ -263,7 +264,7 @@ impl SoftUpdates {
     /// Writes until everything that has ended by now is durable; with `plain`, also what needs no
     /// order.
     pub(super) async fn all_durable(&self, plain: bool) -> Result<(), IntegrityError> {
-        let last = self.next_txn.get() - 1;
+        let last = self.last_txn.get();
         let mut idle = 0;
         loop {
             let before = self.progress();

@@ -7,7 +7,7 @@ use super::vacated::Vacated;
 use env::IdMap;
 use format::ufs::dirent::{SECTOR, crosses_sector, entries, free_in};
 use format::{FormatError, Ino};
-use integrity::Ended;
+use integrity::TxnId;
 use siphasher::sip::SipHasher13;
 
 /// Slack is counted in units of 4 bytes; a sector has 128.
@@ -120,13 +120,13 @@ impl DirIndex {
     }
 
     /// A name has left this sector by an operation, and the file has another one.
-    pub(crate) fn vacate(&mut self, block: u64, sector: usize, by: Ended) {
+    pub(crate) fn vacate(&mut self, block: u64, sector: usize, by: TxnId) {
         self.vacated.add(self.sector_at(block, sector), by);
     }
 
     /// Sectors that names have left are kept from new ones as long as somebody `waits` there; all
     /// operations on the directory have ended.
-    pub(crate) fn recheck(&mut self, waits: impl Fn(Ended) -> bool) {
+    pub(crate) fn recheck(&mut self, waits: impl Fn(TxnId) -> bool) {
         self.vacated.hold(&waits);
         while let Some(free) = self.vacated.pop(&waits) {
             free.into_iter().for_each(|at| self.offer(at));

@@ -4,11 +4,11 @@
 //! where such a chain is long, as the mechanism says, its end is kept from new names.
 
 use env::IdMap;
-use integrity::Ended;
+use integrity::TxnId;
 use std::collections::VecDeque;
 
 /// A sector that a name has left, and by which operation.
-type Place = (u32, Ended);
+type Place = (u32, TxnId);
 
 /// The sectors, the one that was left first at the front.
 #[derive(Default)]
@@ -23,8 +23,8 @@ pub(super) struct Vacated {
 
 impl Vacated {
     /// A name has left this sector by this operation.
-    pub(super) fn add(&mut self, sector: u32, ended: Ended) {
-        self.fresh.push((sector, ended));
+    pub(super) fn add(&mut self, sector: u32, by: TxnId) {
+        self.fresh.push((sector, by));
     }
 
     /// Is the sector kept from new names?
@@ -38,7 +38,7 @@ impl Vacated {
     }
 
     /// All operations have ended: where one `waits`, its sector is kept.
-    pub(super) fn hold(&mut self, waits: impl Fn(Ended) -> bool) {
+    pub(super) fn hold(&mut self, waits: impl Fn(TxnId) -> bool) {
         for place in self.fresh.drain(..).filter(|p| waits(p.1)) {
             *self.held.entry(place.0).or_default() += 1;
             self.places.push_back(place);
@@ -47,7 +47,7 @@ impl Vacated {
 
     /// Lets go of the first place if nothing `waits` there any more. Some: it was there; and its
     /// sector, if new names may take that again.
-    pub(super) fn pop(&mut self, waits: impl Fn(Ended) -> bool) -> Option<Option<u32>> {
+    pub(super) fn pop(&mut self, waits: impl Fn(TxnId) -> bool) -> Option<Option<u32>> {
         if self.places.front().is_none_or(|p| waits(p.1)) {
             return None;
         }
@@ -79,15 +79,15 @@ mod tests {
                 match rng.below(4) {
                     0 | 1 => {
                         let sector = rng.below(12) as u32;
-                        vacated.add(sector, Ended(n));
+                        vacated.add(sector, TxnId(n));
                         if rng.one_in(4) {
-                            durable.insert(Ended(n)); // it waits for nobody
+                            durable.insert(TxnId(n)); // it waits for nobody
                         } else {
-                            twin.push_back((sector, Ended(n)));
+                            twin.push_back((sector, TxnId(n)));
                         }
                         vacated.hold(|by| !durable.contains(&by));
                     }
-                    2 => durable.extend((1..=n).filter(|_| rng.one_in(3)).map(Ended)),
+                    2 => durable.extend((1..=n).filter(|_| rng.one_in(3)).map(TxnId)),
                     _ => {
                         let all = rng.one_in(8);
                         while vacated.pop(|by| !all && !durable.contains(&by)).is_some() {

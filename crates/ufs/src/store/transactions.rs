@@ -5,14 +5,14 @@ use super::StoreInfo;
 use cache::Buf;
 use format::Ino;
 use format::intent::Intent;
-use integrity::{Change, Credits, Ended, Txn};
+use integrity::{Change, Credits, Ended, Txn, TxnId};
 use std::ops::Range;
 use vfs::FsError;
 
 /// What the operations do with a transaction: each edit changes the bytes and says what it means.
 pub trait Transaction {
-    /// What it will be known by when it has ended.
-    fn id(&self) -> Ended;
+    /// Names it, also when it has ended.
+    fn id(&self) -> TxnId;
     /// Changes `range` of `buf`'s bytes with `f`, which gets just those bytes; all are announced.
     fn edit<T>(
         &mut self,
@@ -46,8 +46,8 @@ pub trait Transaction {
 
 /// The seam's own, which is every layout's as long as its mechanisms are those of the seam.
 impl Transaction for Txn {
-    fn id(&self) -> Ended {
-        Ended(self.id)
+    fn id(&self) -> TxnId {
+        self.id
     }
     fn edit<T>(
         &mut self,
@@ -109,7 +109,7 @@ pub trait Transactions: StoreInfo {
     async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError>;
     /// Does a name that the operation took away go on the disk only much later, after many others
     /// that wait one for another? Names in its place would wait with it.
-    fn keeps_old_name(&self, by: Ended) -> bool;
+    fn keeps_old_name(&self, by: TxnId) -> bool;
     /// Between two halves of a change that is one transaction; a planted bug makes it two.
     async fn amid_split(&self, txn: &mut Self::Txn) -> Result<(), FsError>;
 }

@@ -9,7 +9,7 @@ use format::ufs::dirhash::IndexRules;
 use format::ufs::inode::{InodeMut, InodeRef, free};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 use integrity::{Change, Credits, Edit, Ended, Freed, Guarantees, InitKind, Integrity};
-use integrity::{IntegrityError, Pressure, Scope, Txn};
+use integrity::{IntegrityError, Pressure, Scope, Txn, TxnId};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -45,8 +45,8 @@ impl Disk for Nowhere {
 /// No protection; it counts what is open.
 struct Unsafe {
     me: Weak<Unsafe>,
-    open: RefCell<BTreeSet<u64>>,
-    next: Cell<u64>,
+    open: RefCell<BTreeSet<TxnId>>,
+    last: Cell<TxnId>,
     releases_behind: bool,
     /// Do others get their turn when an operation has begun?
     pauses: Cell<bool>,
@@ -73,7 +73,8 @@ impl Integrity for Unsafe {
     }
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
-            let id = self.next.replace(self.next.get() + 1);
+            let id = self.last.get().next();
+            self.last.set(id);
             self.open.borrow_mut().insert(id);
             if self.pauses.get() {
                 self.env.yield_now().await;
@@ -89,7 +90,7 @@ impl Integrity for Unsafe {
     }
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         assert!(self.open.borrow_mut().remove(&txn.id), "an operation ends once");
-        Box::pin(async move { Ok(Ended(txn.id)) })
+        Box::pin(async move { Ok(txn.id.into()) })
     }
     fn durable(&self, _: Ended) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async { Ok(()) })
@@ -146,7 +147,7 @@ impl Memory {
         let mechanism = Rc::new_cyclic(|me| Unsafe {
             me: me.clone(),
             open: RefCell::default(),
-            next: Cell::new(1),
+            last: Cell::default(),
             releases_behind,
             pauses: Cell::new(false),
             env: env.clone(),
@@ -280,7 +281,7 @@ impl Transactions for Memory {
     async fn returned(&self, _: Ended, _: bool) -> Result<(), FsError> {
         Ok(())
     }
-    fn keeps_old_name(&self, by: Ended) -> bool {
+    fn keeps_old_name(&self, by: TxnId) -> bool {
         self.mechanism.keeps_old_name(by)
     }
     async fn amid_split(&self, _: &mut Txn) -> Result<(), FsError> {

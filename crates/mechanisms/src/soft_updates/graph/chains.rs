@@ -4,6 +4,7 @@
 
 use super::super::order::{NAMES, UNNAMES};
 use super::{Graph, Node, NodeId};
+use integrity::TxnId;
 
 /// A chain may be as long as this before new names are to lie elsewhere.
 const CHAIN_MAX: u32 = 16;
@@ -11,7 +12,7 @@ const CHAIN_MAX: u32 = 16;
 impl Graph {
     /// The operation ends: how long are the chains that its names are the ends of? At most: what
     /// has become durable below them is not taken off.
-    pub(in super::super) fn note_chains(&mut self, txn: u64) {
+    pub(in super::super) fn note_chains(&mut self, txn: TxnId) {
         let mut longest = None;
         for id in self.of_step(txn, NAMES) {
             let chain = self.chain_below(id);
@@ -38,7 +39,7 @@ impl Graph {
     }
 
     /// Does a name that the operation takes away wait at the end of a long chain?
-    pub(in super::super) fn keeps_old_name(&self, txn: u64) -> bool {
+    pub(in super::super) fn keeps_old_name(&self, txn: TxnId) -> bool {
         let waits = |n: &Node| n.is_pending() && n.chain >= CHAIN_MAX;
         self.of_step(txn, UNNAMES).iter().any(|id| waits(&self.nodes[*id]))
     }

@@ -9,6 +9,7 @@ use crate::unflushed::Progress;
 use cache::{Buf, FlushEpoch};
 use env::IdMap;
 use format::{BlockNo, Extent, Ino};
+use integrity::TxnId;
 
 /// Of so many nodes a build with debug assertions compares everything at each flush.
 pub(super) const NODES_MAX: usize = 500;
@@ -51,7 +52,7 @@ impl Graph {
     /// The nodes, and what is known of them by block, by inode, by directory and by operation,
     /// agree; and all edges lead back in time, so that there is no circle.
     pub(in super::super) fn check(&self) {
-        let mut left: IdMap<u64, [u32; STEPS]> = IdMap::default();
+        let mut left: IdMap<TxnId, [u32; STEPS]> = IdMap::default();
         let (mut bytes, mut edges) = (0, 0);
         let mut over: IdMap<NodeId, u32> = IdMap::default();
         let under = self.nodes.iter().flat_map(|(_, n)| &n.under);
@@ -100,7 +101,7 @@ impl Graph {
     }
 
     /// The first of these that is not durable yet.
-    pub(in super::super) fn first_before_release(&self, txn: u64) -> Option<NodeId> {
+    pub(in super::super) fn first_before_release(&self, txn: TxnId) -> Option<NodeId> {
         self.before_release(txn).into_iter().find(|id| self.has(*id))
     }
 

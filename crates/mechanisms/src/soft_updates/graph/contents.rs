@@ -9,12 +9,13 @@ use crate::unflushed::Progress;
 use cache::Buf;
 use env::{Few, IdMap};
 use format::{BlockNo, Extent};
+use integrity::TxnId;
 use smallvec::SmallVec;
 
 /// A block of contents, and who waits for it.
 struct Awaited {
     buf: Buf,
-    by: Few<(u64, Progress)>,
+    by: Few<(TxnId, Progress)>,
 }
 
 /// Blocks of contents that are not durable.
@@ -31,7 +32,7 @@ impl Contents {
     }
 
     /// From now on the operation, which knows no such block yet, waits for this one.
-    pub(super) fn add(&mut self, buf: &Buf, txn: u64) {
+    pub(super) fn add(&mut self, buf: &Buf, txn: TxnId) {
         let new = || Awaited { buf: buf.clone(), by: Few::new() };
         let all = self.by_block.entry(buf.block()).or_insert_with(new);
         if !all.buf.same(buf) {
@@ -57,13 +58,13 @@ impl Contents {
     }
 
     /// How many operations up to `last` have it in no image yet.
-    pub(super) fn waiting_for(&self, block: BlockNo, last: u64) -> usize {
+    pub(super) fn waiting_for(&self, block: BlockNo, last: TxnId) -> usize {
         let by = self.by_block.get(&block).into_iter().flat_map(|all| &all.by);
         by.filter(|(txn, state)| *txn <= last && *state == Progress::Pending).count()
     }
 
     /// Does the operation have it in no image yet?
-    pub(super) fn is_pending(&self, block: BlockNo, txn: u64) -> bool {
+    pub(super) fn is_pending(&self, block: BlockNo, txn: TxnId) -> bool {
         let by = self.by_block.get(&block).into_iter().flat_map(|all| &all.by);
         by.into_iter().any(|(t, state)| *t == txn && *state == Progress::Pending)
     }
@@ -98,8 +99,8 @@ impl Contents {
     pub(super) fn finish(
         &mut self,
         block: BlockNo,
-        done: impl Fn(u64, Progress) -> bool,
-    ) -> SmallVec<[u64; 2]> {
+        done: impl Fn(TxnId, Progress) -> bool,
+    ) -> SmallVec<[TxnId; 2]> {
         let mut gone = SmallVec::new();
         let Some(all) = self.by_block.get_mut(&block) else { return gone };
         all.by.retain(|(txn, state)| {
@@ -130,8 +131,8 @@ impl Contents {
     }
 
     /// By how many, of each operation.
-    pub(super) fn by_operation(&self) -> IdMap<u64, u32> {
-        let mut all: IdMap<u64, u32> = IdMap::default();
+    pub(super) fn by_operation(&self) -> IdMap<TxnId, u32> {
+        let mut all: IdMap<TxnId, u32> = IdMap::default();
         let by = self.by_block.values().flat_map(|a| &a.by);
         by.for_each(|(txn, _)| *all.entry(*txn).or_default() += 1);
         all
@@ -140,7 +141,7 @@ impl Contents {
 
 impl Graph {
     /// The operation, which has not ended, waits for these contents.
-    pub(in super::super) fn add_contents(&mut self, txn: u64, bufs: &[&Buf]) {
+    pub(in super::super) fn add_contents(&mut self, txn: TxnId, bufs: &[&Buf]) {
         let op = self.operations.get_or_insert_with(txn, Default::default);
         assert!(!op.ended, "contents of an operation that has ended");
         for buf in bufs {
@@ -153,14 +154,18 @@ impl Graph {
     }
 
     /// Are all contents that the operation waits for in no image yet?
-    pub(in super::super) fn has_unwritten(&self, txn: u64) -> bool {
+    pub(in super::super) fn has_unwritten(&self, txn: TxnId) -> bool {
         let op = self.operations.get(txn);
         let mut all = op.into_iter().flat_map(|op| blocks_of(&op.contents));
         all.all(|b| self.contents.is_pending(b, txn))
     }
 
     /// Nobody of these waits for the block any more.
-    pub(super) fn finish_contents(&mut self, block: BlockNo, done: impl Fn(u64, Progress) -> bool) {
+    pub(super) fn finish_contents(
+        &mut self,
+        block: BlockNo,
+        done: impl Fn(TxnId, Progress) -> bool,
+    ) {
         for txn in self.contents.finish(block, done) {
             let ended = self.has_ended(txn);
             assert!(ended, "I1: contents of {txn} at {block} are durable, and it has not ended");
@@ -198,21 +203,21 @@ mod tests {
     fn what_was_written_again_is_durable_for_each_by_its_own_image() {
         let (buf, mut all) = (data(5), Contents::default());
         let epoch = |n| Progress::Written(FlushEpoch(n));
-        let durable = |n| move |_: u64, state: Progress| state.is_durable_by(FlushEpoch(n));
-        all.add(&buf, 1);
+        let durable = |n| move |_: TxnId, state: Progress| state.is_durable_by(FlushEpoch(n));
+        all.add(&buf, TxnId(1));
         assert_eq!((all.capture(BlockNo(5)), all.len()), (1, 1));
-        all.add(&buf, 2); // while the first image is on its way
-        assert!(all.is_pending(BlockNo(5), 2) && !all.is_pending(BlockNo(5), 1));
+        all.add(&buf, TxnId(2)); // while the first image is on its way
+        assert!(all.is_pending(BlockNo(5), TxnId(2)) && !all.is_pending(BlockNo(5), TxnId(1)));
         assert!(all.written(BlockNo(5), epoch(3)));
-        assert_eq!(all.waiting_for(BlockNo(5), 1), 0, "it is only to be flushed");
-        assert_eq!(all.waiting_for(BlockNo(5), 2), 1);
+        assert_eq!(all.waiting_for(BlockNo(5), TxnId(1)), 0, "it is only to be flushed");
+        assert_eq!(all.waiting_for(BlockNo(5), TxnId(2)), 1);
         assert!(all.finish(BlockNo(5), durable(3)).is_empty(), "the flush was issued before");
-        assert_eq!(all.finish(BlockNo(5), durable(4))[..], [1]);
+        assert_eq!(all.finish(BlockNo(5), durable(4))[..], [TxnId(1)]);
         assert_eq!(all.capture(BlockNo(5)), 1);
         assert!(all.unwritten_of(BlockNo(5)).is_some() && all.pending_of(BlockNo(5)).is_none());
         assert!(all.written(BlockNo(5), Progress::Pending), "the write failed: once more");
-        assert!(all.is_pending(BlockNo(5), 2));
-        assert_eq!(all.finish(BlockNo(5), |_, _| true)[..], [2], "the block was freed");
+        assert!(all.is_pending(BlockNo(5), TxnId(2)));
+        assert_eq!(all.finish(BlockNo(5), |_, _| true)[..], [TxnId(2)], "the block was freed");
         assert!(!all.has(BlockNo(5)) && all.len() == 0);
     }
 

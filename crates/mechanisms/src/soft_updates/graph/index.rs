@@ -36,7 +36,7 @@ impl ByInode {
 }
 
 /// Into a list in order, once. What is added is most often the newest: that is looked at first.
-pub(in crate::soft_updates) fn add_in_order(all: &mut VecDeque<u64>, id: u64) {
+pub(in crate::soft_updates) fn add_in_order<T: Copy + Ord>(all: &mut VecDeque<T>, id: T) {
     match all.back() {
         Some(newest) if *newest == id => (),
         Some(newest) if *newest > id => {
