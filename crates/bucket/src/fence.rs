@@ -3,12 +3,12 @@
 
 use crate::all::all;
 use crate::beat::Writer;
+use crate::block_cache::BlockCache;
 use crate::chain::{Chain, Trouble, head_of, heads_of, list};
 use crate::near::Near;
 use crate::near_open::Standing;
 use crate::object::{Epoch, Head, Kind, Serial, name};
 use crate::possible;
-use crate::read::Cache;
 use crate::store::OpenOptions;
 use crate::tail::Tail;
 use crate::volume::Shape;
@@ -42,7 +42,7 @@ pub(crate) async fn take(
     env: &Env,
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    (options, near, cache): (&OpenOptions, Option<&Near>, &Cache),
+    (options, near, cache): (&OpenOptions, Option<&Near>, &BlockCache),
 ) -> Result<(Chain, Taken), String> {
     let (mut silent, mut followed): (_, Option<(Chain, Serial)>) = (None, None);
     for _ in 0..TRIES {

@@ -66,6 +66,7 @@ mod all;
 mod asks;
 mod at_rest;
 mod beat;
+mod block_cache;
 mod chain;
 mod checkpoint;
 mod clean;

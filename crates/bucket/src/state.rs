@@ -1,10 +1,10 @@
 //! What an open store knows: where each block lies, what has gathered, what is under way and what
 //! is acknowledged. It asks no bucket.
 
+use crate::block_cache::BlockCache;
 use crate::notes::Notes;
 use crate::object::{Epoch, Head, Kind, Record, Said, Serial, block_sum};
 use crate::possible;
-use crate::read::Cache;
 use crate::snapshot::sorted;
 use crate::stream::{Fetching, Streams};
 use crate::volume::Shape;
@@ -237,7 +237,7 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     /// Everything is there, and the last heartbeat says so or is about to.
     pub(crate) closed: bool,
-    pub(crate) cache: Cache,
+    pub(crate) cache: BlockCache,
     pub(crate) streams: Streams,
     /// What is being read.
     pub(crate) fetching: Fetching,

@@ -2,13 +2,13 @@
 //! closed. How the log is followed, written and taken over is elsewhere.
 
 use crate::at_rest::{AtRest, Key};
+use crate::block_cache::BlockCache;
 use crate::chain::{Chain, Trouble, list};
 use crate::clone;
 use crate::fence::{self, TakeOver, Taken};
 use crate::near::{Near, NearOptions};
 use crate::object::{Epoch, Serial};
 use crate::prices::Prices;
-use crate::read::Cache;
 use crate::snapshot_disk::SnapshotDisk;
 use crate::state::{State, Stats};
 use crate::steady::Steady;
@@ -164,7 +164,7 @@ impl Store {
             Some(near) => Some(Near::open((&env, &shape), &how, near, options.plant).await?),
             None => None,
         };
-        let cache = Cache::new(options.cache_blocks);
+        let cache = BlockCache::new(options.cache_blocks);
         let (chain, taken) = if options.read_only {
             (follow(&bucket, &shape, options.plant).await?, Taken::default())
         } else {
@@ -192,7 +192,7 @@ impl Store {
         let bucket = volume::opened(steady.clone(), how);
         let chain = Chain::empty(&shape, None);
         let options = OpenOptions::default();
-        let cache = Cache::new(options.cache_blocks);
+        let cache = BlockCache::new(options.cache_blocks);
         Store::with(env, (steady, bucket, None), (shape, options), (chain, cache, None))
     }
 
@@ -211,7 +211,7 @@ impl Store {
         env: Env,
         (steady, bucket, origin): (Rc<Steady>, Rc<dyn Bucket>, Option<SnapshotDisk>),
         (shape, options): (Shape, OpenOptions),
-        (chain, cache, near): (Chain, Cache, Option<Near>),
+        (chain, cache, near): (Chain, BlockCache, Option<Near>),
     ) -> Store {
         let Chain { last, next, epoch, checkpoint, table, .. } = &chain;
         let (end, last) = (table.last_serial(), last.0);

@@ -5,9 +5,9 @@
 
 use crate::BLOCK_BYTES;
 use crate::all::{TOGETHER, all};
+use crate::block_cache::BlockCache;
 use crate::chain::{Chain, Found};
 use crate::object::{SLOT_BYTES, Serial, block_sum, name};
-use crate::read::Cache;
 use crate::state::{Info, place};
 use crate::volume::Shape;
 use env::{Block, Bucket, Local};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub(crate) struct Tail<'a> {
     pub(crate) bucket: &'a Rc<dyn Bucket>,
     pub(crate) shape: &'a Shape,
-    pub(crate) cache: &'a Cache,
+    pub(crate) cache: &'a BlockCache,
     /// A planted bug.
     pub(crate) plant: Option<&'static str>,
 }

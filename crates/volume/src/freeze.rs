@@ -2,7 +2,7 @@
 //! durable and in its place, and what wants to change waits. Reads go on. Whoever asked for it may
 //! vanish: the volume goes on by itself when the time is over.
 
-use crate::closing::Opened;
+use crate::opened::Opened;
 use env::{Nanos, unless};
 use ufs::store::StoreInfo;
 use vfs::{Call, FsError, Reply, Request, Volume};

@@ -19,7 +19,6 @@
 //!             V7 a volume that stands still has nothing to be written.
 
 mod asks;
-mod closing;
 mod decision;
 mod discard;
 mod following;
@@ -35,6 +34,7 @@ mod mmp;
 mod needs;
 mod objects;
 mod open;
+mod opened;
 mod options;
 mod overlay;
 mod place;

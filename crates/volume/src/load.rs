@@ -3,11 +3,11 @@
 //! was finished before; who only reads looks through it.
 
 use crate::OpenOptions;
-use crate::closing::{Opened, is_written};
 use crate::intents;
 use crate::journal::Journal;
 use crate::log::{self, PrivateLog};
 use crate::needs;
+use crate::opened::{Opened, is_written};
 use crate::overlay::{Newer, Overlay};
 use crate::place::Place;
 use crate::probe::{Probe, stamp_of};

@@ -1,8 +1,8 @@
 //! Waiting for durability: of an operation's entry, of contents that are written back first, of a
 //! file's contents. Whoever waits shares log writes and flushes with all who wait at the same time.
 
+use super::barrier::Barrier;
 use super::queue::Waits;
-use super::reserve::Barrier;
 use super::serials::Serial;
 use super::{Redo, add};
 use cache::{Buf, BufKind};

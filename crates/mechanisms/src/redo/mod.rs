@@ -72,6 +72,7 @@
 //!             for each block, however often it changed.
 
 mod append;
+mod barrier;
 mod checkpoint;
 mod commit;
 mod data;
