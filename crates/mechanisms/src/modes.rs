@@ -460,6 +460,8 @@ impl Mode {
     pub const WITHOUT_JOURNAL: Mode = Mode::Sync;
     /// What another system does with a journal, and so goes on with it.
     pub const AS_ELSEWHERE: Mode = Mode::Ordered;
+    /// What is used in a log-structured store, which is the log.
+    pub const IN_SEGMENTS: Mode = Mode::Lfs;
     /// What changes nothing, if nobody changes anything.
     pub const TO_READ: Mode = Mode::Async;
 
@@ -481,8 +483,11 @@ impl Mode {
     /// where blocks are written once they are in a journal or log, and where a crash may leave
     /// anything, until a check has mended it.
     pub fn writes_ext4(self) -> bool {
-        let anything = self.info().after_crash == AfterCrash::RepairUnlessNamesGo;
-        self.is_atomic() || anything
+        self.is_atomic() || self.may_leave_anything()
+    }
+    /// May a crash take what has been answered, unless it was fsynced?
+    pub fn may_leave_anything(self) -> bool {
+        self.info().after_crash == AfterCrash::RepairUnlessNamesGo
     }
     /// Has this option a meaning in it?
     pub fn takes(self, option: ModeOption) -> bool {

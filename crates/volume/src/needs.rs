@@ -17,7 +17,7 @@ impl Probe {
         match (self.needs_recovery, inside && self.journal_fault.is_none()) {
             (true, _) if !self.has_private_log() => Mode::AS_ELSEWHERE,
             (_, true) => Mode::DEFAULT,
-            _ if self.in_segments => Mode::Lfs,
+            _ if self.in_segments => Mode::IN_SEGMENTS,
             // Where its device was not named, one that can do without goes on without.
             _ if self.superblock.journal_is_outside() && (has_log || !self.is_plain()) => {
                 Mode::AS_ELSEWHERE

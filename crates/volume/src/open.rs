@@ -215,7 +215,7 @@ pub async fn recover_copy(
     let did = recover(ground, options).await?;
     if in_segments {
         // Whatever counts the superblock has, no group has brought up to date.
-        let options = OpenOptions { mode: Mode::Lfs, watch: None, ..options.clone() };
+        let options = OpenOptions { mode: Mode::IN_SEGMENTS, watch: None, ..options.clone() };
         let volume = open(None, ground.clone(), options, None).await.map_err(VolumeError)?;
         volume.close().await.map_err(|e| VolumeError(format!("closing: {e}")))?;
     }

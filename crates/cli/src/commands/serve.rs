@@ -17,6 +17,7 @@ use host::{Driver, Pool, Stop, Stops};
 use stats::Recorder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use volume::Mode;
 
 /// How long the kernel believes what it was told, in seconds: nobody else changes the volume.
 const TTL_ALONE: u64 = 3600;
@@ -240,11 +241,13 @@ fn refuse_what_is_not_there(config: &Config) -> Result<(), Failure> {
     if a.no_nfs && !mounted {
         return Err(Failure::Usage("--no-nfs without --mount leaves nothing to serve".into()));
     }
-    let loses = config.volumes.iter().any(|v| v.serve.open.mode.as_deref() == Some("async"));
-    if !a.no_nfs && loses && !a.unsafe_async {
-        let why = "mode async answers over NFS before anything is durable: give --unsafe-async to \
-                   accept that, or --no-nfs";
-        return Err(Failure::Usage(why.into()));
+    let modes = config.volumes.iter().filter_map(|v| v.serve.open.mode.as_deref());
+    let loses = modes.filter_map(Mode::by_name).find(|m| m.may_leave_anything());
+    if let Some(mode) = loses.filter(|_| !a.no_nfs && !a.unsafe_async) {
+        return Err(Failure::Usage(format!(
+            "mode {mode} answers over NFS before anything is durable: give --unsafe-async to \
+             accept that, or --no-nfs"
+        )));
     }
     if a.unsafe_async {
         say::err(
@@ -256,7 +259,7 @@ fn refuse_what_is_not_there(config: &Config) -> Result<(), Failure> {
 
 /// What is made where no kind is said: not all modes write the usual one.
 fn usual_profile(mode: Option<&str>) -> Result<Profile, Failure> {
-    let mode = mode.map_or(Ok(volume::Mode::DEFAULT), mode_of)?;
+    let mode = mode.map_or(Ok(Mode::DEFAULT), mode_of)?;
     Ok(if mode.writes_ext4() { super::mkfs::DEFAULT } else { Profile::Ext3 })
 }
 
