@@ -1,5 +1,5 @@
-//! A server of a user who may have few threads: it serves, or says that it cannot, and its volume is
-//! closed in either case. Where the kernel's own threads for a ring are too many, too.
+//! A server of a user who may have few threads: it serves, or says that it cannot, and its volume
+//! is closed in either case. Where the kernel's own threads for a ring are too many, too.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -48,5 +48,7 @@ fn with_few_threads_a_volume_is_closed_all_the_same() {
         assert_eq!(info["clean"], true, "{threads} threads, {ready}: {why}");
         (served, refused) = (served + u32::from(ready), refused + u32::from(!ready));
     }
+    // Where its control sockets were.
+    let _ = std::fs::remove_dir_all(std::env::temp_dir().join(format!("cairn-{user}")));
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
 }
