@@ -51,6 +51,16 @@ pub enum Failure {
     Told(u8),
 }
 
+impl Failure {
+    /// Why, in words.
+    pub fn words(self) -> String {
+        match self {
+            Failure::Failed(why) | Failure::Usage(why) => why,
+            Failure::Told(code) => format!("it has ended with exit code {code}"),
+        }
+    }
+}
+
 impl From<String> for Failure {
     fn from(s: String) -> Failure {
         Failure::Failed(s)

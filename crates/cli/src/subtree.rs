@@ -2,6 +2,10 @@
 //! to do harm: a directory that stands in two places, or in itself, would be gone through for ever,
 //! or lead out of the tree. So each has to name as its parent the one in which it was found, and is
 //! found once; all are looked at before anything is done.
+//!
+//! Invariants:
+//! * D1. A directory stands behind the one that it is in, one deeper, and behind none that is
+//!   deeper.
 
 use crate::Failure;
 use crate::image::Image;
@@ -40,6 +44,8 @@ impl Subtree {
             tree.others += others.len() as u64;
             for (name, attr) in below {
                 let (parent, depth, ino) = (at, tree.dirs[at].depth + 1, attr.ino);
+                let last = tree.dirs.last().map_or(0, |d| d.depth);
+                assert!((last..=last + 1).contains(&depth), "D1: depth {depth} behind {last}");
                 tree.dirs.push(Dir { parent, depth, ino, name });
                 let found = tree.path(tree.dirs.len() - 1);
                 is_child(image, &found, ino, tree.dirs[at].ino)?;
@@ -79,7 +85,9 @@ impl Subtree {
         let mut names = Vec::with_capacity(self.dirs[n].depth);
         while n != 0 {
             names.push(self.dirs[n].name.as_slice());
-            n = self.dirs[n].parent;
+            let parent = self.dirs[n].parent;
+            assert!(parent < n, "D1: directory {n} is in {parent}, which stands behind it");
+            n = parent;
         }
         names.reverse();
         names

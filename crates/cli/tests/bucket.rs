@@ -35,6 +35,39 @@ fn objects(dir: &Path) -> usize {
     std::fs::read_dir(dir.join("v/log")).unwrap().count()
 }
 
+/// A folder's requests run on threads of their own. Where there are none, that is an error, and no
+/// end of the process.
+#[test]
+fn without_threads_a_bucket_is_refused() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: not root");
+    }
+    let dir = folder("threads");
+    let url = format!("file://{}/v", dir.display());
+    done(&["mkfs", &url, "--size", "64M"]);
+    let ls = |threads: u32, user: u32| {
+        let mut ls = Command::new("prlimit");
+        ls.arg(format!("--nproc={threads}")).arg(env!("CARGO_BIN_EXE_cairn"));
+        ls.args(["ls", &url, "/"]).uid(user).gid(user).output()
+    };
+    let mut went_well = false;
+    for threads in 1..8 {
+        // A user of whom there is nothing else.
+        let user = 61_000 + std::process::id() % 3000;
+        let Ok(out) = ls(threads, user) else { return println!("skipped: no prlimit") };
+        let err = String::from_utf8_lossy(&out.stderr);
+        if err.contains("failed to execute") || err.contains("Permission denied") {
+            return println!("skipped: others may not come here");
+        }
+        assert!(out.status.code().is_some(), "{threads} threads: {} {err}", out.status);
+        assert!(!err.contains("panicked"), "{threads} threads: {err}");
+        went_well |= out.status.success();
+    }
+    assert!(went_well, "with a few threads it works");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 #[test]
 fn made_filled_cleaned_checked_and_exported() {
     let dir = folder("whole");

@@ -68,6 +68,44 @@ fn mkfs_overwrites_nothing_without_force() {
 
 /// Ended by a signal in the middle of its work, it takes away what it has made.
 #[test]
+fn a_journal_on_a_device_has_blocks_of_a_volumes_sizes() {
+    let folder = Folder::new();
+    let (image, log) = (folder.0.join("v.img"), folder.0.join("log"));
+    for bytes in ["0", "1", "255", "511", "8192", "4294967296"] {
+        let more = ["--log", s(&log), "--block-size", bytes];
+        let line = [&["mkfs", s(&image), "--size", "16M"][..], &more].concat();
+        fails(&line, 1, "choose 1024, 2048 or 4096");
+        assert!(!image.exists() && !log.exists(), "{bytes}");
+    }
+}
+
+/// All threads of a benchmark begin, or none.
+#[test]
+fn bench_without_threads_is_refused() {
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    if !served::is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let dir = folder.0.join("dir");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    for workload in ["smallfiles", "soak"] {
+        let mut bench = std::process::Command::new("prlimit");
+        bench.args(["--nproc=3", CAIRN, "bench", workload]).arg(&dir);
+        bench.args(["--threads", "6", "--count", "1", "--seconds", "18446744073709551615"]);
+        let user = 57_000 + std::process::id() % 3000; // of whom there is nothing else
+        let Ok(out) = bench.uid(user).gid(user).output() else { return println!("skipped") };
+        let why = String::from_utf8_lossy(&out.stderr);
+        if why.contains("failed to execute") || why.contains("Permission denied") {
+            return println!("skipped: others may not come here");
+        }
+        assert!(out.status.code() == Some(1), "{workload}: {} {why}", out.status);
+        assert!(why.contains("6 threads cannot be had"), "{workload}: {why}");
+    }
+}
+
+#[test]
 fn mkfs_that_is_interrupted_leaves_no_image() {
     use std::os::unix::process::ExitStatusExt;
     use std::time::Instant;

@@ -8,6 +8,7 @@ mod served;
 use served::{ANY, Folder, Server};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn cairn(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cairn")).args(args).output().unwrap()
@@ -29,6 +30,33 @@ fn folder() -> PathBuf {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+/// A part of an image would look like one.
+#[test]
+fn an_export_that_is_stopped_leaves_nothing() {
+    let folder = Folder::new();
+    let image = folder.0.join("store.img");
+    let filler = folder.0.join("filler");
+    std::fs::write(&filler, vec![7; 96 << 20]).unwrap();
+    done(&["mkfs", text(&image), "--profile", "lfs", "--size", "256M"]);
+    done(&["put", text(&image), text(&filler), "/"]);
+    let out = folder.0.join("plain.img");
+    let mut export = Command::new(env!("CARGO_BIN_EXE_cairn"));
+    let mut export = export.args(["lfs", "export"]).args([&image, &out]).spawn().unwrap();
+    while !out.exists() && export.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&export),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let ended = export.wait().unwrap();
+    match ended.success() {
+        true => println!("skipped: it was done before it was stopped"),
+        false => assert!(!out.exists(), "{ended}"),
+    }
 }
 
 #[test]

@@ -52,6 +52,29 @@ fn names_are_bytes() {
     assert_eq!(run(&[word("ls"), image]).split(|b| *b == b'\n').count(), 2); // lost+found
 }
 
+/// A link that leads nowhere is somebody's, and so is what has the name of a file to be made.
+#[test]
+fn what_cannot_be_made_takes_nothing_with_it() {
+    let folder = Folder::new();
+    let link = folder.0.join("link.img");
+    let leads = || fs::read_link(&link).is_ok_and(|to| to == Path::new("not-there/x.img"));
+    std::os::unix::fs::symlink("not-there/x.img", &link).unwrap();
+    refused(&["mkfs", s(&link), "--size", "16M"], "File exists");
+    assert!(leads(), "mkfs");
+    refused(&["log", "format", s(&link)], "File exists");
+    assert!(leads(), "a log");
+    let store = folder.0.join("store.img");
+    ok(&["mkfs", s(&store), "--profile", "lfs", "--size", "64M"]);
+    refused(&["lfs", "export", s(&store), s(&link)], "File exists");
+    assert!(leads(), "an export");
+    let nothing = folder.0.join("nothing.img");
+    refused(&["lfs", "export", s(&nothing), s(&link)], "No such file");
+    assert!(leads(), "an export of nothing");
+    let long = folder.0.join("long.img");
+    let (code, _, err) = cairn(&["mkfs", s(&long), "--size", "8388607T"]);
+    assert!(code == 1 && !long.exists(), "{err}");
+}
+
 #[test]
 fn what_only_root_gives_is_carried_over_as_by_cp() {
     let folder = Folder::new();

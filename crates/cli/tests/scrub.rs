@@ -47,6 +47,17 @@ fn counters(image: &Path) -> Value {
     all[0]["volumes"][0]["counters"].clone()
 }
 
+/// A volume has its file's name, whatever that is.
+#[test]
+fn a_volume_of_any_name_is_checked_beside_service() {
+    let folder = Folder::new();
+    let image = folder.plain_volume("my 100% größe?#", "16M");
+    let server = Server::trusting(&[&image], ANY, &["--mode", "soft-updates"]);
+    let (code, out, err) = cairn(&["fsck", "--background", s(&image)]);
+    assert!(code == 0 && out.contains("checked once"), "{code} {out}{err}");
+    server.stop();
+}
+
 #[test]
 fn what_a_crash_has_leaked_comes_back_while_the_volume_is_used() {
     let folder = Folder::new();

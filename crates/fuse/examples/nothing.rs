@@ -168,6 +168,7 @@ fn main() -> Result<(), String> {
     let session = Session::start(&pool, 0, Path::new(&dir), &options, serving)?;
     let _ = stops.wait(|| session.has_ended());
     session.unmount()?;
+    pool.close(0).map_err(|e| e.to_string())?;
     pool.stop();
     Ok(())
 }

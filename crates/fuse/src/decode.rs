@@ -23,13 +23,16 @@ pub(crate) enum Shape {
     /// An open file or directory, with what the kernel is told of keeping its contents.
     Opened(u32),
     Bytes,
-    Data,
-    Written,
+    /// Contents, of so many bytes at most.
+    Data(u32),
+    /// How many of so many bytes are written.
+    Written(u32),
     StatFs,
     /// An attribute's value, or only its length if the asker's room is 0.
     Xattr(u32),
-    Dir,
-    DirPlus,
+    /// Entries, in so many bytes at most.
+    Dir(u32),
+    DirPlus(u32),
     Offset,
     Statx,
     Ioctl,
@@ -138,9 +141,9 @@ impl Parts<'_> {
             }
             op::READ => {
                 let (offset, len) = (u64_at(f, 8), u32_at(f, 16).min(PAYLOAD as u32));
-                (Shape::Data, Request::Read { ino, offset, len })
+                (Shape::Data(len), Request::Read { ino, offset, len })
             }
-            op::WRITE => (Shape::Written, self.write()),
+            op::WRITE => (Shape::Written(u32_at(f, 16)), self.write()),
             op::STATFS => (Shape::StatFs, Request::StatFs),
             op::FSYNC | op::FSYNCDIR if self.shared.policy.returned_is_durable => {
                 return Decoded::Now(ENOSYS);
@@ -363,14 +366,15 @@ impl Parts<'_> {
 
     fn readdir(&self) -> Decoded {
         let plus = self.head.opcode == op::READDIRPLUS;
+        let room = u32_at(self.fixed, 16).min(PAYLOAD as u32);
         let request = Request::ReadDir {
             dir: self.ino(),
             cookie: u64_at(self.fixed, 8),
-            max_bytes: (u32_at(self.fixed, 16) as usize).min(PAYLOAD),
+            max_bytes: room as usize,
             entry_bytes: if plus { 152 } else { 24 },
             attrs: plus,
         };
-        let shape = if plus { Shape::DirPlus } else { Shape::Dir };
+        let shape = if plus { Shape::DirPlus(room) } else { Shape::Dir(room) };
         Decoded::Ask(shape, self.call(request))
     }
 
@@ -556,7 +560,8 @@ mod tests {
     fn who_appends_beside_others_does_it_where_the_file_ends_now() {
         for (secs, flags) in [(1, 0o2001), (1, 1), (3600, 0o2001)] {
             let policy = CachePolicy { secs, ..POLICY };
-            let Decoded::Ask(Shape::Written, call) = decoded(op::WRITE, 32, flags, policy) else {
+            let Decoded::Ask(Shape::Written(_), call) = decoded(op::WRITE, 32, flags, policy)
+            else {
                 panic!("a write");
             };
             let Request::Write { append, .. } = call.request else { panic!("a write") };

@@ -70,11 +70,14 @@ pub(crate) fn write_reply(fd: &OwnedFd, unique: u64, result: Result<&[u8], i32>)
         Ok(b) => (b, 0),
         Err(e) => (&[][..], -told(e)),
     };
+    // That is how news begin that nobody has asked for.
+    assert!(unique != 0, "F1: a request without a number is answered");
     send(fd, (unique, error), body);
 }
 
 /// Tells the kernel something that it has not asked; returns when it has acted on that.
 pub(crate) fn notify(fd: &OwnedFd, what: i32, body: &[u8]) {
+    assert!(what > 0, "F4: news of the kind {what} would be an error");
     send(fd, (0, what), body);
 }
 

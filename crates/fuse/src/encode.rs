@@ -42,8 +42,9 @@ pub(crate) fn encode(
         }
         (Shape::Opened(how), Reply::Attr(_)) => opened(&mut w, how),
         (Shape::Bytes, Reply::Bytes(b)) => w.bytes(&b),
-        (Shape::Data, Reply::Data { data, .. }) => contents(&mut w, &data),
-        (Shape::Written, Reply::Written { len, .. }) => {
+        (Shape::Data(most), Reply::Data { data, .. }) => contents(&mut w, &data, most),
+        (Shape::Written(sent), Reply::Written { len, .. }) => {
+            assert!(len <= sent, "F5: {len} bytes are said to be written, of {sent}");
             w.u32(len);
             w.u32(0);
         }
@@ -58,10 +59,11 @@ pub(crate) fn encode(
             }
             w.bytes(&b);
         }
-        (Shape::Dir | Shape::DirPlus, Reply::Dir { entries, .. }) => {
+        (Shape::Dir(most) | Shape::DirPlus(most), Reply::Dir { entries, .. }) => {
             for e in &entries {
-                dir_entry(&mut w, e, shape == Shape::DirPlus, (policy, nodes));
+                dir_entry(&mut w, e, matches!(shape, Shape::DirPlus(_)), (policy, nodes));
             }
+            assert!(w.len <= most as usize, "F2: {} bytes of a listing, for {most}", w.len);
         }
         (Shape::Offset, Reply::Offset(o)) => w.u64(o),
         (Shape::Ioctl, Reply::Flags(flags)) => {
@@ -98,7 +100,7 @@ fn fixed_len(shape: Shape) -> Option<usize> {
         Shape::Entry => ENTRY,
         Shape::Created { .. } => ENTRY + 16,
         Shape::Opened(_) => 16,
-        Shape::Written | Shape::Offset | Shape::Xattr(0) => 8,
+        Shape::Written(_) | Shape::Offset | Shape::Xattr(0) => 8,
         Shape::StatFs => 80,
         Shape::FlagsSet(_) => IOCTL,
         Shape::Version => IOCTL + 4,
@@ -107,7 +109,8 @@ fn fixed_len(shape: Shape) -> Option<usize> {
         Shape::Label => IOCTL + LABEL_ROOM,
         // Flags that are asked for, or none.
         Shape::Ioctl => return None,
-        Shape::Bytes | Shape::Data | Shape::Xattr(_) | Shape::Dir | Shape::DirPlus => return None,
+        Shape::Bytes | Shape::Data(_) | Shape::Xattr(_) => return None,
+        Shape::Dir(_) | Shape::DirPlus(_) => return None,
     })
 }
 
@@ -117,8 +120,8 @@ fn opened(w: &mut Writer<'_>, how: u32) {
     w.u32(0);
 }
 
-fn contents(w: &mut Writer<'_>, data: &env::Rope) {
-    let (len, room) = (data.len(), w.room());
+fn contents(w: &mut Writer<'_>, data: &env::Rope, most: u32) {
+    let (len, room) = (data.len(), w.room().min(most as usize));
     assert!(len <= room, "F2: {len} bytes are read where {room} were asked for");
     data.copy_to(w.rest(len));
 }
@@ -203,6 +206,8 @@ fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, of: (CachePolicy, Nod
     let (len, room) = (head + e.name.len().next_multiple_of(8), w.room());
     // The kernel would never give back what it holds of this one.
     assert!(len <= room, "F2: an entry of {len} bytes in a listing with {room} left");
+    // From there the kernel would list it all anew, without an end.
+    assert!(e.cookie != 0, "F6: inode {} has the cookie of a listing's beginning", e.ino);
     let end = w.len + len;
     let dots = e.name == b"." || e.name == b"..";
     if plus {
@@ -296,13 +301,13 @@ mod tests {
                 (Shape::Created { exclusive: true }, entry(), 144),
                 (Shape::Opened(1), Reply::Attr(attr), 16),
                 (Shape::Bytes, Reply::Bytes(vec![1; 9]), 9),
-                (Shape::Data, data, 5000),
-                (Shape::Written, written, 8),
+                (Shape::Data(5000), data, 5000),
+                (Shape::Written(1), written, 8),
                 (Shape::StatFs, Reply::StatFs(statfs), 80),
                 (Shape::Xattr(0), Reply::Bytes(vec![1; 9]), 8),
                 (Shape::Xattr(9), Reply::Bytes(vec![1; 9]), 9),
-                (Shape::Dir, dir(), 2 * (24 + 8)),
-                (Shape::DirPlus, dir(), 2 * (152 + 8)),
+                (Shape::Dir(64), dir(), 2 * (24 + 8)),
+                (Shape::DirPlus(320), dir(), 2 * (152 + 8)),
                 (Shape::Offset, Reply::Offset(3), 8),
                 (Shape::Ioctl, Reply::Flags(3), 20),
                 (Shape::Ioctl, Reply::Done, 16),

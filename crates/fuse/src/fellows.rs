@@ -24,9 +24,11 @@ impl Fellows {
         all.push(Arc::downgrade(shared));
     }
 
-    /// Does the server end now?
-    fn are_gone(&self) -> bool {
+    /// Does the server end now, as one of them does?
+    fn are_gone(&self, ends: &Arc<Shared>) -> bool {
         let all = self.all.lock().expect("nobody panics while holding it");
+        let one = all.iter().filter(|s| s.as_ptr() == Arc::as_ptr(ends)).count();
+        assert_eq!(one, 1, "F8: how often a mount that ends is one of {}", all.len());
         let gone = |s: &Weak<Shared>| s.upgrade().is_none_or(|s| s.has_ended());
         self.complete.load(Ordering::SeqCst) && all.iter().all(gone)
     }
@@ -39,7 +41,7 @@ impl Shared {
         if self.ended.swap(true, Ordering::SeqCst) {
             return true; // we unmount it ourselves, and wait for the answer
         }
-        if self.fellows.are_gone() {
+        if self.fellows.are_gone(self) {
             return false;
         }
         let shared = self.clone();

@@ -6,6 +6,8 @@ use crate::wire::{Writer, u32_at};
 
 /// The longest read or write, in bytes.
 pub(crate) const PAYLOAD: usize = 1 << 20;
+/// Told in pages, a number of 16 bits.
+const _: () = assert!(PAYLOAD.is_multiple_of(4096) && PAYLOAD / 4096 <= u16::MAX as usize);
 
 mod flag {
     pub(super) const ASYNC_READ: u32 = 1;
@@ -75,7 +77,10 @@ impl Offer {
     /// Not taken is ASYNC_DIO: the kernel drops pages before an asynchronous direct write, but not
     /// after it, so that pages which were read meanwhile would stay, and be old.
     pub(crate) fn accept(&self, (uring, policy): (bool, CachePolicy), out: &mut [u8]) -> usize {
-        let shared = if policy.is_shared() { flag::AUTO_INVAL_DATA } else { 0 };
+        let alone = !policy.is_shared();
+        assert!(alone || !policy.writeback, "F7: writes are held back from others");
+        assert!(alone || !policy.returned_is_durable, "F7: others' changes count as durable");
+        let shared = if alone { 0 } else { flag::AUTO_INVAL_DATA };
         let writeback = if policy.writeback { flag::WRITEBACK_CACHE } else { 0 };
         let want = shared | writeback;
         let want = want

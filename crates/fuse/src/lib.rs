@@ -8,7 +8,13 @@
 //!             that was told of is in it.
 //!             F3 an answer of a fixed length has that length.
 //!             F4 an error is one of Linux's numbers, above 0.
-//!             F5 what the kernel has sent of a file's contents is passed on whole.
+//!             F5 what the kernel has sent of a file's contents is passed on whole, and no more of
+//!             it is said to be written.
+//!             F6 a file has a number that none but it has, and a listing goes on behind its
+//!             beginning.
+//!             F7 the kernel holds back, or goes by what it knows, only where nobody else changes
+//!             the volume.
+//!             F8 a mount that ends is one of its server's.
 
 mod cache_policy;
 mod decode;

@@ -163,6 +163,15 @@ fn mounted(
     if rc == 0 { Ok(dev.into()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What fusermount3 is told. It takes a comma for the end of a name, unless it is told otherwise.
+fn for_fusermount(o: &MountOptions) -> String {
+    let names = o.options.names();
+    let again = Options::of(&names);
+    assert_eq!(again, Ok(o.options.but_remount()), "not all options have names: {names}");
+    let source = o.source.replace('\\', r"\\").replace(',', r"\,");
+    format!("{names},default_permissions,fsname={source},subtype=cairn")
+}
+
 fn by_fusermount(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
     let fd = theirs.into_raw_fd();
@@ -171,8 +180,7 @@ fn by_fusermount(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
     unsafe {
         libc::fcntl(fd, libc::F_SETFD, 0);
     }
-    let names = o.options.names();
-    let mut options = format!("{names},default_permissions,fsname={},subtype=cairn", o.source);
+    let mut options = for_fusermount(o);
     if std::fs::read_to_string("/etc/fuse.conf")
         .is_ok_and(|c| c.lines().any(|l| l.trim() == "user_allow_other"))
     {
@@ -252,4 +260,19 @@ pub(crate) fn write_held_back(dir: &Path) -> io::Result<()> {
         let rc = unsafe { libc::syncfs(root.as_raw_fd()) };
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fusermount_is_told_of_any_path() {
+        let of = |source: &str| {
+            let (source, options) = (source.to_owned(), Options::default());
+            for_fusermount(&MountOptions { source, options, device: None })
+        };
+        assert!(of("/a.img").ends_with(",fsname=/a.img,subtype=cairn"));
+        assert!(of(r"/a,b\c.img").ends_with(r",fsname=/a\,b\\c.img,subtype=cairn"));
+    }
 }

@@ -79,6 +79,8 @@ impl Options {
             };
             bits = bits & !less | more;
         }
+        let times = (bits & TIMES).count_ones();
+        assert!(times <= 1, "{times} ways to keep times of access, after {list}");
         Ok(Options(bits))
     }
 
@@ -109,9 +111,18 @@ impl Options {
         }
     }
 
+    /// Those that a list says, and no others.
+    pub(crate) fn of(list: &str) -> Result<Options, String> {
+        Options(0).with(list)
+    }
+    /// Those of a mount that is not there yet.
+    pub(crate) fn but_remount(self) -> Options {
+        Options(self.0 & !MS_REMOUNT)
+    }
+
     /// By their names, for fusermount3.
     pub(crate) fn names(self) -> String {
-        let bits = self.0 & !MS_REMOUNT;
+        let bits = self.but_remount().0;
         let given = NAMES.iter().filter(|n| n.2.count_ones() == 1 && bits & n.2 != 0);
         given.map(|n| n.0).collect::<Vec<_>>().join(",")
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 const NAME: &str = ".cairn-first-open";
 /// Its node: beyond every inode's number.
 pub(crate) const NODE: u64 = 1 << 40;
+const _: () = assert!(NODE > u32::MAX as u64);
 /// A regular file that everybody may read.
 const MODE: u32 = 0o100_444;
 

@@ -1,12 +1,15 @@
 //! The memory of one entry of a FUSE queue: shared with the kernel, which has it while it waits for
 //! a request; then one request has it until its reply is committed.
+//!
+//! States      the kernel's -its completion comes-> ours -asks the volume-> asked -is answered->
+//!             ours -goes with its reply-> the kernel's
 
 use crate::decode::Shape;
 use crate::dev::told;
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_OUT, u32_at, u64_at};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 /// As the kernel lays it out: two headers of 128 bytes, then its own words, then (a page on) the
@@ -23,9 +26,16 @@ pub(crate) struct Slot {
     /// The reply's shape, and when the request came.
     asked: UnsafeCell<(Shape, Instant)>,
     iovecs: UnsafeCell<[libc::iovec; 2]>,
-    /// A request has it, which has yet to be answered.
-    is_asked: AtomicBool,
+    /// Who has it: [`KERNELS`], [`OURS`] or [`ASKED`].
+    state: AtomicU8,
 }
+
+/// The kernel has it, and writes to it.
+const KERNELS: u8 = 0;
+/// A thread of ours has it: a request has come, or is answered.
+const OURS: u8 = 1;
+/// A request has it, which has yet to be answered.
+const ASKED: u8 = 2;
 
 /// SAFETY: a slot changes hands between threads, one at a time: the worker that took its completion
 /// has it until it enters the volume; then the one thread that carries the reply out
@@ -49,7 +59,7 @@ impl Slot {
             memory: UnsafeCell::new(memory),
             asked: UnsafeCell::new((Shape::Empty, Instant::now())),
             iovecs: UnsafeCell::new(iovecs),
-            is_asked: AtomicBool::new(false),
+            state: AtomicU8::new(KERNELS),
         }
     }
 
@@ -77,10 +87,24 @@ impl Slot {
     pub(crate) fn commit_id(&self) -> u64 {
         u64_at(self.memory(), COMMIT_ID)
     }
+    /// It passes on to another. Whoever has it is alone with it, so a load and a store will do.
+    fn pass(&self, from: u8, to: u8) {
+        let state = self.state.load(Ordering::Relaxed);
+        assert_eq!(state, from, "F1: the memory of a request, which is to pass on to {to}");
+        self.state.store(to, Ordering::Relaxed);
+    }
+
+    /// Its completion has come: it is ours.
+    pub(crate) fn comes(&self) {
+        self.pass(KERNELS, OURS);
+    }
+    /// It goes with its reply: it is the kernel's again.
+    pub(crate) fn goes(&self) {
+        self.pass(OURS, KERNELS);
+    }
     /// A request came now whose reply is to have this shape.
     pub(crate) fn set_asked(&self, shape: Shape) {
-        let before = self.is_asked.swap(true, Ordering::Relaxed);
-        assert!(!before, "F1: a request comes into the memory of one that is not answered");
+        self.pass(OURS, ASKED);
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
@@ -89,17 +113,12 @@ impl Slot {
     }
     /// The request is about to be answered; once.
     pub(crate) fn take_asked(&self) -> (Shape, Instant) {
-        let before = self.is_asked.swap(false, Ordering::Relaxed);
-        assert!(before, "F1: a request is answered whose memory the kernel has again");
+        self.pass(ASKED, OURS);
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
             *self.asked.get()
         }
-    }
-    /// Does no request have it?
-    pub(crate) fn is_free(&self) -> bool {
-        !self.is_asked.load(Ordering::Relaxed)
     }
     /// Room for the reply's body.
     pub(crate) fn payload(&self) -> &mut [u8] {
@@ -118,5 +137,31 @@ impl Slot {
         memory[IN_OUT + 4..IN_OUT + 8].copy_from_slice(&error.to_ne_bytes());
         memory[IN_OUT + 8..IN_OUT + 16].copy_from_slice(&unique.to_ne_bytes());
         memory[PAYLOAD_LEN..PAYLOAD_LEN + 4].copy_from_slice(&(len as u32).to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F1: whatever is out of its turn is found, and nothing else.
+    #[test]
+    fn memory_passes_from_one_to_the_next_and_never_otherwise() {
+        type Step = fn(&Slot);
+        let steps: [(Step, u8, u8); 4] = [
+            (Slot::comes, KERNELS, OURS),
+            (|s| s.set_asked(Shape::Empty), OURS, ASKED),
+            (|s| assert_eq!(s.take_asked().0, Shape::Empty), ASKED, OURS),
+            (Slot::goes, OURS, KERNELS),
+        ];
+        for (step, from, to) in steps {
+            for state in [KERNELS, OURS, ASKED] {
+                let slot = Slot::new();
+                slot.state.store(state, Ordering::Relaxed);
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(&slot)));
+                assert_eq!(done.is_ok(), state == from, "{from} to {to}, of {state}");
+                assert!(done.is_err() || slot.state.load(Ordering::Relaxed) == to);
+            }
+        }
     }
 }

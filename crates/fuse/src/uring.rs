@@ -84,7 +84,7 @@ impl Queues {
 
     fn commit(&self, queue: usize, entry: usize) {
         let slot = &self.slots[queue][entry];
-        assert!(slot.is_free(), "F1: entry {entry} of queue {queue} goes, and is not answered");
+        slot.goes();
         let fd = types::Fd(self.dev.as_raw_fd());
         let e = opcode::UringCmd80::new(fd, COMMIT_AND_FETCH)
             .cmd(command(slot.commit_id(), queue))
@@ -96,7 +96,8 @@ impl Queues {
 
 impl Source for Queues {
     fn start(&self, pool: &Pool, worker: usize, tag: u64) {
-        self.tag.store(tag, Ordering::Relaxed);
+        let other = self.tag.swap(tag, Ordering::Relaxed);
+        assert!(other == 0 || other == tag, "F1: entries come by two tags, {other:x} and {tag:x}");
         let entries: Vec<Entry> = (0..DEPTH).map(|i| self.register(worker, i)).collect();
         pool.push(worker, &entries);
     }
@@ -112,6 +113,7 @@ impl Source for Queues {
             return; // unmounted
         }
         let slot = &self.slots[queue][entry];
+        slot.comes();
         let parts = Parts {
             head: Head::decode(slot.head()),
             fixed: slot.fixed(),

@@ -26,6 +26,9 @@ const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// … where it was sent an object, after the time that this takes at so many bytes a second: several
 /// share a line, and sent again they would be no quicker.
 const SENT_LEAST: u64 = 100_000;
+/// So long threads that wait for a folder's disk, or a name's address, stay: as long as the
+/// process.
+const KEPT_ALIVE: Duration = Duration::from_secs(1 << 40);
 
 static ENDPOINT: OnceLock<String> = OnceLock::new();
 static KEPT: OnceLock<Kept> = OnceLock::new();
@@ -127,9 +130,14 @@ fn runtime() -> Result<Handle, String> {
         let fail = |e: std::io::Error| format!("the thread for buckets cannot be started: {e}");
         // Signals are for the thread that waits for them: here they would end the process at once.
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.enable_all().on_thread_start(block_signals).build();
+        builder.enable_all().on_thread_start(block_signals);
+        // Where no further thread can be had, those that are there do the work; without any, it
+        // would end the process. So they stay.
+        let runtime = builder.thread_keep_alive(KEPT_ALIVE).build();
         let runtime = runtime.map_err(fail)?;
         let handle = runtime.handle().clone();
+        one_more_thread().map_err(fail)?;
+        drop(handle.spawn_blocking(|| ())); // the first of them
         let run = move || {
             block_signals();
             runtime.block_on(std::future::pending::<()>());
@@ -138,6 +146,21 @@ fn runtime() -> Result<Handle, String> {
         Ok(handle)
     });
     started.clone()
+}
+
+/// Looks whether a further thread can be had just now; on return it is gone again.
+fn one_more_thread() -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().spawn(nix::unistd::gettid)?;
+    let Ok(id) = thread.join() else { return Ok(()) };
+    let counts = PathBuf::from(format!("/proc/self/task/{id}"));
+    // A moment after it has ended the kernel counts it still.
+    for _ in 0..100 {
+        if !counts.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The objects of one volume.

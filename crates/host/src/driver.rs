@@ -56,6 +56,7 @@ pub(crate) fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) ->
     let (tx, rx) = mpsc::channel();
     let mut done = Vec::new();
     let (wanted, mut asked) = (io.len(), 0);
+    let ids: u64 = io.iter().fold(0, |all, r| all.wrapping_add(r.id));
     if io.iter().filter(|r| r.op == IoOp::Read).count() >= MANY_READS {
         let reads = io.extract_if(.., |r| r.op == IoOp::Read).collect();
         done = read_together(disks, reads);
@@ -74,6 +75,8 @@ pub(crate) fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) ->
     }
     done.extend(rx.iter().take(asked));
     assert_eq!(done.len(), wanted, "N1: requests that have ended, of those that were made");
+    let same = done.iter().fold(0, |all: u64, d| all.wrapping_add(d.id)) == ids;
+    assert!(same, "N1: {wanted} requests have ended, and others than were made");
     done
 }
 
@@ -115,9 +118,8 @@ pub fn drive<T: 'static>(
 struct Then<F>(Mutex<Option<F>>);
 impl<F: FnOnce(Answer) + Send> Front for Then<F> {
     fn reply(&self, _: u64, answer: Answer) {
-        if let Some(then) = self.0.lock().expect("nobody panics while holding it").take() {
-            then(answer);
-        }
+        let then = self.0.lock().expect("nobody panics while holding it").take();
+        then.expect("N2: a call is answered once")(answer);
     }
 }
 

@@ -1,10 +1,14 @@
 //! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Requests go
 //! through the host's page cache or past it: `way` chooses.
+//!
+//! Invariants:
+//! * D1. Nothing is read or written beside the disk: in the file another one may lie behind it.
 
 use crate::bucket::{HostBucket, Url};
 use crate::changes::{Changes, Writing};
 use crate::claim::{Claim, in_use, open_claimed, opened_again};
 use crate::lock;
+use crate::own_links::past_own_links;
 use crate::way::{ALIGN_BYTES, open_direct};
 use env::{
     Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, ReadNow, SECTOR_BYTES,
@@ -48,34 +52,6 @@ pub struct HostFile {
     pub(crate) claim: Mutex<Claim>,
     /// It was said that this process will soon let go of it.
     pub(crate) may_issue: AtomicBool,
-}
-
-/// As many symbolic links as the kernel follows in one path.
-const LINKS_MAX: usize = 40;
-
-/// Where the path leads, if its last part is a symbolic link that may be followed.
-fn past_own_links(path: &Path) -> Result<PathBuf, String> {
-    let shown = path.display();
-    let fail = |e: std::io::Error| format!("{shown}: {e}");
-    let me = std::fs::metadata("/proc/self").map_err(fail)?.uid();
-    let mut at = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let Ok(meta) = std::fs::symlink_metadata(&at) else { return Ok(at) }; // opening says why
-        if !meta.is_symlink() {
-            return Ok(at);
-        }
-        if meta.uid() != me && meta.uid() != 0 {
-            return Err(format!(
-                "{shown}: {} is a symbolic link of another user (uid {}), which is not followed: \
-                 name the file itself",
-                at.display(),
-                meta.uid()
-            ));
-        }
-        let to = std::fs::read_link(&at).map_err(fail)?;
-        at = at.parent().unwrap_or(Path::new("")).join(to);
-    }
-    Err(fail(std::io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
 /// The largest read that is tried at once: beyond it the copying itself is worth another thread.
@@ -185,6 +161,13 @@ impl HostFile {
             }
             _ => format!("{shown}: {e}"),
         })?;
+        // One that comes to nothing does not stay.
+        Self::filled(file, path, size_bytes).inspect_err(|_| drop(std::fs::remove_file(path)))
+    }
+
+    /// A file that was just made, of this length from now on.
+    fn filled(file: File, path: &Path, size_bytes: u64) -> Result<HostFile, String> {
+        let shown = path.display();
         lock::take(&file, path, true)?;
         file.set_len(size_bytes).map_err(|e| match e.raw_os_error() {
             Some(libc::EFBIG | libc::EINVAL) => {
@@ -203,6 +186,7 @@ impl HostFile {
     /// Only a part of it, as a partition is: a disk of `bytes` bytes that begins at byte `begins`,
     /// called `name`. It stays locked as a whole.
     pub fn part(self, begins: u64, bytes: u64, name: &Path) -> Result<HostFile, String> {
+        assert_eq!(self.begins, 0, "D1: a part of {}, which is a part", self.path.display());
         let end = begins.checked_add(bytes).filter(|end| *end <= self.size_bytes);
         if end.is_none() || bytes == 0 || !begins.is_multiple_of(SECTOR_BYTES as u64) {
             let (shown, whole) = (name.display(), self.size_bytes);
@@ -314,16 +298,40 @@ impl HostFile {
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+    /// A volume's request lies within the disk: whoever asks for more is told so above.
+    pub(crate) fn check_inside(&self, op: &IoOp, at: u64, len: u64) {
+        let (inside, size) = (self.has(at, len), self.size_bytes);
+        assert!(inside, "D1: {op:?} of {len} bytes at {at} of a disk of {size}");
+    }
+
+    /// Has it these bytes?
+    fn has(&self, at: u64, len: u64) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.size_bytes)
+    }
+
+    /// Where they lie in the file. Errors: the disk has not all of them.
+    fn inside(&self, at: u64, len: usize) -> std::io::Result<u64> {
+        match self.has(at, len as u64) {
+            true => Ok(self.begins + at),
+            false => {
+                let size = self.size_bytes;
+                let why = format!("{len} bytes at {at} of a disk of {size}");
+                Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why))
+            }
+        }
+    }
+
     /// Reads all of `into` from byte `at` on.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
-        self.file.read_exact_at(into, self.begins + at)
+        self.file.read_exact_at(into, self.inside(at, into.len())?)
     }
     /// The same past the page cache, where that can be done, and then leaving nothing there: pages
     /// that are read beside a process that writes past them would make its writes fail (W3).
     pub fn read_past_cache(&self, at: u64, into: &mut Block) -> std::io::Result<()> {
         let whole = into.len().is_multiple_of(SECTOR_BYTES);
+        let from = self.inside(at, into.len())?;
         match self.direct.as_ref().filter(|_| whole) {
-            Some(direct) => match direct.read_exact_at(into.bytes_mut(), self.begins + at) {
+            Some(direct) => match direct.read_exact_at(into.bytes_mut(), from) {
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                     self.read_at(at, into.bytes_mut())
                 }
@@ -346,7 +354,7 @@ impl HostFile {
     }
     /// Writes all of `bytes` from byte `at` on.
     pub fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.file.write_all_at(bytes, self.begins + at)
+        self.file.write_all_at(bytes, self.inside(at, bytes.len())?)
     }
     /// Makes what was written durable.
     pub fn flush(&self) -> std::io::Result<()> {
@@ -364,6 +372,7 @@ impl HostFile {
         }
         let _writing = self.writing.at(&request);
         let IoRequest { id, op, at, mut blocks, .. } = request;
+        self.check_inside(&op, at, len_of(&op, &blocks));
         let result = match op {
             IoOp::Read => self.read_blocks(at, &mut blocks),
             IoOp::ReadFresh => self.read_blocks_fresh(at, &mut blocks),
@@ -525,6 +534,14 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
     DiskError { kind, during, at, detail: e.to_string() }
 }
 
+/// How much of the disk a request is about.
+pub(crate) fn len_of(op: &IoOp, blocks: &[Block]) -> u64 {
+    match op {
+        IoOp::Discard { len } => *len,
+        _ => blocks.iter().map(|b| b.len() as u64).sum(),
+    }
+}
+
 /// The memory of a request as the kernel wants it.
 pub(crate) fn iovecs(op: &IoOp, blocks: &mut [Block]) -> Vec<libc::iovec> {
     match op {
@@ -551,6 +568,22 @@ pub(crate) fn beside_the_build(name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_ends_where_it_ends() {
+        let path = beside_the_build("part");
+        let whole = HostFile::create(&path, 1 << 20).expect("the build's folder may be written");
+        std::fs::remove_file(&path).expect("it was made");
+        let part = whole.part(4096, 8192, Path::new("p")).expect("it has these bytes");
+        part.write_at(0, &[7; 8192]).expect("all of it");
+        for (at, len) in [(8192, 1), (4096, 4097), (u64::MAX, 2), (u64::MAX - 4096, 512)] {
+            let kind = std::io::ErrorKind::UnexpectedEof;
+            let mut bytes = vec![0; len];
+            let write = part.write_at(at, &bytes).map_err(|e| e.kind());
+            let read = part.read_at(at, &mut bytes).map_err(|e| e.kind());
+            assert_eq!((write, read), (Err(kind), Err(kind)), "D1: {len} bytes at {at}");
+        }
+    }
 
     #[test]
     fn what_a_signal_interrupts_is_done_again() {

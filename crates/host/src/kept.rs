@@ -178,6 +178,9 @@ impl Kept {
             let (known, next) = (state.slots.len() as u64, state.next);
             assert!(known <= self.slots, "K1: {known} sources are in {} slots", self.slots);
             assert!(next < self.slots, "K1: slot {next} is the next of {}", self.slots);
+            // It looks at all of them, and a GiB has 16,384.
+            let of_it = || state.slots.values().filter(|s| s.0 == slot).count();
+            debug_assert_eq!(of_it(), 1, "K1: sources that are in slot {slot}");
             slot
         };
         let mut entry = [0; ENTRY_BYTES];

@@ -20,6 +20,7 @@ mod memory;
 mod objects;
 mod open_files;
 mod outlet;
+mod own_links;
 mod pool;
 mod profile;
 mod ring;

@@ -88,6 +88,8 @@ impl Outlet {
                 let first = q.waiting.is_empty() && q.sent == 0;
                 assert!(first, "O1: {sent} bytes went past {} pieces that wait", q.waiting.len());
                 q.sent = std::mem::take(&mut sent);
+                let (sent, len) = (q.sent, piece.len());
+                assert!(sent < len, "O1: {sent} bytes of a piece of {len} are sent, and it waits");
             }
             q.waiting.push_back(piece);
         }
@@ -129,8 +131,9 @@ impl Outlet {
                 (next, std::mem::take(&mut q.sent))
             };
             let Some(piece) = next else { return };
-            let result = send_all(&self.0.stream, &piece, sent);
             let len = piece.len();
+            assert!(sent < len, "O1: {sent} bytes are sent of a piece of {len}");
+            let result = send_all(&self.0.stream, &piece, sent);
             drop(piece);
             let mut q = self.queue();
             let (gone, counted) = (if q.broken { 0 } else { len }, q.bytes);

@@ -6,6 +6,7 @@
 //!   ends, which it does once.
 //! * P2. Whoever enters a volume brings all in, and what it asks of its disks goes to one of these.
 //! * P3. Each front end has a byte of its own in the user data of its entries, which is not 0.
+//! * P4. Workers outlive what they work for: a volume that is open has all of them.
 
 use crate::ring::{Entry, Ring};
 use crate::room::SpaceWaits;
@@ -15,7 +16,7 @@ use env::{IoDone, IoRequest};
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vfs::{FsError, Monitor, Out, VolumeState, Work};
@@ -124,16 +125,21 @@ impl Pool {
             stop: AtomicBool::new(false),
             threads: Mutex::default(),
         });
-        let mut threads = pool.threads.lock().expect("nobody panics while holding it");
-        for me in 0..pool.inboxes.len() {
-            let pool = pool.clone();
+        // All of them begin, or none: what one has asked its disks would come to nobody.
+        let all_there = Arc::new(OnceLock::new());
+        let start = |me: usize| {
+            let (pool, all_there) = (pool.clone(), all_there.clone());
             let run = move || {
                 ME.set(Some(me));
-                worker::run(&pool, me);
+                if *all_there.wait() {
+                    worker::run(&pool, me);
+                }
             };
-            threads.push(std::thread::Builder::new().name(format!("worker {me}")).spawn(run)?);
-        }
-        drop(threads);
+            std::thread::Builder::new().name(format!("worker {me}")).spawn(run)
+        };
+        let started: std::io::Result<Vec<_>> = (0..pool.inboxes.len()).map(start).collect();
+        let _ = all_there.set(started.is_ok()); // once
+        *pool.threads.lock().expect("nobody panics while holding it") = started?;
         Ok(pool)
     }
 
@@ -222,6 +228,9 @@ impl Pool {
 
     /// Stops the workers and waits for them. The volumes are closed before.
     pub fn stop(&self) {
+        let is_open = |h: &Hosted| h.monitor.state() == VolumeState::Open;
+        let open = self.volumes.iter().position(is_open);
+        assert!(open.is_none(), "P4: the workers of volume {open:?} end, and it is open");
         self.stop.store(true, Ordering::SeqCst);
         self.inboxes.iter().for_each(|i| i.wake());
         let threads = std::mem::take(&mut *self.threads.lock().expect("nobody panics holding it"));

@@ -23,7 +23,8 @@
 //!   of a file's writes go past it, or only those with FUA: a folio made by a write holds no more
 //!   than that write, and a log's neighbours are not read ahead.
 //!
-//! * W4. A copy that is written past it is as long as its blocks, and lies as the device wants it.
+//! * W4. A copy that is written past it is as long as its blocks, and lies as the device wants it,
+//!   in memory and on the disk.
 //!
 //! Long writes that do go through a file's page cache are started early (`worker`).
 
@@ -88,6 +89,8 @@ impl HostFile {
         assert!(!(shares && cached), "W2: {len} bytes at {at} share a page with others");
         match op {
             IoOp::Write(Durability::Fua) => {
+                let whole = (at | len as u64).is_multiple_of(SECTOR_BYTES as u64);
+                assert!(whole, "W4: {len} bytes at {at} are no whole sectors");
                 let (bytes, start) = aligned(blocks, len);
                 Way::Copied(direct.as_raw_fd(), bytes, start)
             }

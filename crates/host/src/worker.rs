@@ -132,6 +132,8 @@ impl Worker<'_> {
         } else if data == DATA_WAKEUP {
             self.listen_for_wakeup();
             self.run_messages();
+        } else {
+            assert_eq!(data, DATA_NOBODY, "P1: an entry of a kind that there is none of has ended");
         }
     }
 
@@ -185,7 +187,10 @@ impl Worker<'_> {
                 file.carry_out(request)
             }
             // Cut short, or not to be had this way: carried out again as a whole, waiting. Rare.
-            ..=0 | libc::EAGAIN | libc::EINTR | libc::EINVAL => file.carry_out(request),
+            // Cancelled it is where the kernel has no thread for it, of as many as there may be.
+            ..=0 | libc::EAGAIN | libc::EINTR | libc::EINVAL | libc::ECANCELED => {
+                file.carry_out(request)
+            }
             errno => {
                 let e = std::io::Error::from_raw_os_error(errno);
                 let result = Err(disk_error(&request.op, request.at, &e));
@@ -260,8 +265,14 @@ impl Worker<'_> {
                 let inbox = self.pool.inboxes[self.me].clone();
                 bucket.start(request, move |done| inbox.send(Message::Ended(v, done)));
             }
-            None => self.done.push((v, file.carry_out(request))),
+            // As a message too: what is done here is taken in with the next completion only.
+            None => self.end_of(v, file.carry_out(request)),
         }
+    }
+
+    /// A request has ended without the ring: this worker is told as of any other.
+    fn end_of(&self, v: usize, done: IoDone) {
+        self.pool.inboxes[self.me].send(Message::Ended(v, done));
     }
 
     fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {
@@ -280,6 +291,8 @@ impl Worker<'_> {
         );
         let told = matches!(way, Way::Told(_));
         assert!(told || pointed == len, "P1: {op:?} of {len} bytes points to {pointed}");
+        let about = if let IoOp::Discard { len } = op { len } else { len as u64 };
+        file.check_inside(&op, at, about);
         let (fd, ptr, n) = (types::Fd(fd), iovecs.as_ptr(), iovecs.len() as u32);
         let from = file.begins + at;
         let entry = match op {

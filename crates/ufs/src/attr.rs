@@ -97,6 +97,9 @@ impl<S: Store> Ufs<S> {
     }
 
     pub(crate) fn set_links(&self, txn: &mut S::Txn, h: &InodeHandle, to: u32, change: Change) {
+        let locked = || self.table.get(h.ino).is_none_or(|i| i.lock.is_busy() || i.unnamed.get());
+        // A look more for each count; whoever makes an inode is alone with it before it is there.
+        debug_assert!(locked(), "U1: the links of {} are counted, and it is not locked", h.ino);
         let (before, is_dir) = h.with(|raw| (InodeRef(raw).links(), InodeRef(raw).is_dir()));
         txn.intend(|| Intent::Links { ino: h.ino, before, is_dir });
         // A damaged count may be the most there is; it must not become none.

@@ -20,7 +20,7 @@
 //! * U12. An index by hash reads back as it was laid out, and a way through it has a step a level.
 //! * U13. A listing goes on: each cookie is greater than the one before it.
 //! * U14. Nobody gets a permission that was not asked for.
-//! * U15. Contents and sizes change under the lock of their inode.
+//! * U15. Contents, sizes and permissions change under the lock of their inode.
 
 mod attr;
 mod dir;

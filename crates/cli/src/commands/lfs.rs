@@ -1,6 +1,7 @@
 //! `cairn lfs`: the log-structured store below a volume: how it is filled, cleaning it, and its
 //! newest state as a plain image. What the volume in it holds is not looked at.
 
+use super::mkfs::NewFiles;
 use crate::args::{LfsArgs, LfsCommand};
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
@@ -330,13 +331,14 @@ fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
     if out.exists() {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
-    let to = out.to_path_buf();
+    // A part of an image would look like one: stopped or failed, it goes again.
+    let (to, mut new) = (out.to_path_buf(), NewFiles::default());
     let snapshot = crate::disk::snapshot_of(image).map(|s| s.1.to_owned());
     let options = lfs::OpenOptions { read_only: true, at, ..lfs::OpenOptions::default() };
     let mapped = on_with(image, options, move |_, store| {
         Box::pin(async move {
             let shown = snapshot.map(|name| store.snapshot_disk(&name)).transpose()?;
-            let file = crate::disk::create(&to, store.size_bytes())?;
+            let file = new.create(&to, store.size_bytes()).map_err(crate::Failure::words)?;
             let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
             let copied = match shown {
                 Some(disk) => {
@@ -346,10 +348,10 @@ fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
                 None => volume::export_blocks(&store, write).await?,
             };
             file.flush().map_err(|e| e.to_string())?;
+            new.stay();
             Ok(copied)
         })
-    })
-    .inspect_err(|_| drop(std::fs::remove_file(out)))?;
+    })?;
     tell!("{}: {}", out.display(), size::show(mapped * lfs::BLOCK_BYTES as u64));
     Ok(Outcome::Done)
 }

@@ -1,4 +1,7 @@
 //! `cairn mkfs`: makes a volume in a new image, an existing one, or a device.
+//!
+//! Invariants:
+//! * N1. What goes again because nothing came of it was made by this command, once.
 
 use crate::args::{Compress, MkfsArgs, Profile};
 use crate::device::FileDevice;
@@ -126,7 +129,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
 }
 
 /// Files that are made, and go again if nothing comes of them, for whatever reason: an error, or a
-/// signal that ends the command.
+/// signal that ends the command. What was there before never goes.
 #[derive(Default)]
 pub struct NewFiles {
     made: Arc<Mutex<Vec<PathBuf>>>,
@@ -146,13 +149,11 @@ impl NewFiles {
             self.on_signal = Some(guard.map_err(|e| format!("signals: {e}"))?);
         }
         let mut all = self.made.lock().expect(UNBROKEN); // a signal waits until it is known
-        let was_there = crate::disk::exists(path);
-        let made = crate::disk::create(path, bytes);
-        if !was_there {
-            assert!(!all.iter().any(|p| p == path), "{} is made twice", path.display());
-            all.push(path.to_owned());
-        }
-        Ok(made?)
+        // What another program has made meanwhile, or a link that leads nowhere, is not ours.
+        let made = crate::disk::create(path, bytes)?;
+        assert!(!all.iter().any(|p| p == path), "N1: {} is made twice", path.display());
+        all.push(path.to_owned());
+        Ok(made)
     }
     /// They stay.
     pub fn stay(&mut self) {
@@ -273,6 +274,9 @@ pub fn new_uuid() -> Result<[u8; 16], Failure> {
     Ok(uuid)
 }
 
+/// A journal on a device has blocks of the volume's size, of which there are three.
+const BLOCK_SIZES: [u64; 3] = [1024, 2048, 4096];
+
 /// Makes the journal of the volume `user` on a device of its own; its UUID.
 fn make_journal(
     path: &Path,
@@ -281,6 +285,11 @@ fn make_journal(
     new: &mut NewFiles,
 ) -> Result<[u8; 16], Failure> {
     let shown = path.display();
+    if !BLOCK_SIZES.contains(&a.block_size) {
+        let (image, bytes) = (a.image.display(), a.block_size);
+        let why = format!("{image}: a block size of {bytes}: choose 1024, 2048 or 4096");
+        return Err(Failure::Failed(why));
+    }
     let made = !path.exists();
     let file = if made {
         let blocks = default_journal_blocks(volume_bytes / a.block_size).max(BLOCKS_MIN.into());

@@ -2,6 +2,7 @@
 //! filled, whether it is whole, and its newest state as a plain image.
 
 use super::lfs::Inside;
+use super::mkfs::NewFiles;
 use crate::args::{LfsArgs, LfsCommand, OpenArgs};
 use crate::image::bucket_options;
 use crate::status::money;
@@ -276,11 +277,13 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
     if out.exists() {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
-    let to = out.to_path_buf();
+    // A part of an image would look like one: stopped or failed, it goes again.
+    let (to, mut new) = (out.to_path_buf(), NewFiles::default());
     let snapshot = named(image);
     let copied = on(image, true, move |_, store| {
         Box::pin(async move {
-            let file = crate::disk::create(&to, store.size_bytes()).map_err(VolumeError)?;
+            let made = new.create(&to, store.size_bytes());
+            let file = made.map_err(|e| VolumeError(e.words()))?;
             let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
             let copied = match snapshot {
                 Some(name) => {
@@ -291,10 +294,10 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
             };
             let copied = copied.map_err(VolumeError)?;
             file.flush().map_err(|e| VolumeError(e.to_string()))?;
+            new.stay();
             Ok(copied)
         })
-    })
-    .inspect_err(|_| drop(std::fs::remove_file(out)))?;
+    })?;
     tell!("{}: {}", out.display(), size::show(copied * bucket::BLOCK_BYTES as u64));
     Ok(Outcome::Done)
 }

@@ -1,5 +1,11 @@
 //! `cairn put`: trees into a volume, without mounting. Names, contents and attributes go in
 //! batches, so the mode's promise is waited for once for many files, and not for each.
+//!
+//! Invariants:
+//! * B1. A batch is bounded: in names, and in bytes of small files.
+//! * B2. A further name of a file is given when that file is there, with all it holds.
+//! * B3. Files that are said to be there have all their contents, or a part of none stays.
+//! * B4. What has ended well has left nothing to be done.
 
 use crate::args::PathsArgs;
 use crate::attributes;
@@ -149,10 +155,18 @@ impl Put<'_> {
         loop {
             match self.dirs.pop_front() {
                 Some((from, ino)) => self.list(&from, ino)?,
-                None if self.found.is_empty() => return self.finish(),
+                None if self.found.is_empty() => {
+                    self.finish()?;
+                    assert!(self.is_done(), "B4: a tree is copied, and not all of it");
+                    return Ok(());
+                }
                 None => self.make()?,
             }
         }
+    }
+
+    fn is_done(&self) -> bool {
+        self.found.is_empty() && self.dirs.is_empty() && self.last.is_empty()
     }
 
     fn list(&mut self, from: &Path, ino: u32) -> Result<(), Failure> {
@@ -176,6 +190,7 @@ impl Put<'_> {
 
     /// Makes what was found, fills it, and sets its attributes.
     fn make(&mut self) -> Result<(), Failure> {
+        assert!(self.found.len() <= BATCH, "B1: {} names are made at once", self.found.len());
         let (found, links) = self.other_names();
         let requests = found.iter().map(Found::make).collect::<Result<Vec<_>, _>>()?;
         let mut made = Vec::with_capacity(found.len());
@@ -218,6 +233,8 @@ impl Put<'_> {
     /// Removes files that have a part of their contents: a part of a file is none, and would be
     /// taken for the file, and be in the way of the next attempt.
     fn without_parts(&self, made: Vec<(Found, u32)>, whole: &HashSet<u32>) -> Vec<(Found, u32)> {
+        let known = whole.iter().all(|ino| made.iter().any(|m| m.1 == *ino));
+        assert!(known, "B3: contents of files that were not made");
         let is_whole = |(f, ino): &(Found, u32)| !f.kind.is_file() || whole.contains(ino);
         let (made, parts): (Vec<_>, Vec<_>) = made.into_iter().partition(is_whole);
         let remove = |(f, _): &(Found, u32)| Request::Unlink { dir: f.dir, name: f.name() };
@@ -246,7 +263,9 @@ impl Put<'_> {
             let ino = *self.linked.get(&f.id?)?;
             Some(Request::Link { ino, dir: f.dir, name: f.name() })
         };
-        let requests = names.iter().filter_map(with).collect();
+        let requests: Vec<Request> = names.iter().filter_map(with).collect();
+        let (first, all) = (requests.len(), names.len());
+        assert_eq!(first, all, "B2: names whose file is there, of those that are given");
         self.image.ask_all(requests, |n| told(&names[n].from))?;
         self.counter.add(names.len() as u64);
         Ok(())
@@ -305,11 +324,16 @@ impl Put<'_> {
             self.lengthen(f, *ino, offset)?;
             whole.insert(*ino);
         }
-        self.write_small(small, whole)
+        self.write_small(small, whole)?;
+        let files = made.iter().filter(|(f, _)| f.kind.is_file()).count();
+        assert_eq!(whole.len(), files, "B3: files with contents, of those that were made");
+        Ok(())
     }
 
     /// Writes files that are a piece each.
     fn write_small(&self, all: Vec<Piece<'_>>, whole: &mut HashSet<u32>) -> Result<(), Failure> {
+        let bytes: usize = all.iter().map(|p| p.data.len()).sum();
+        assert!(bytes < BATCH_BYTES + SMALL_BYTES, "B1: {bytes} bytes are written at once");
         let inos: Vec<u32> = all.iter().map(|p| p.ino).collect();
         self.write(all)?;
         whole.extend(inos);
@@ -342,7 +366,8 @@ impl Put<'_> {
                 match reply {
                     Reply::Written { len: 0, .. } => return Err(fail(FsError::NoSpace)),
                     Reply::Written { len, .. } => {
-                        let taken = p.data.len().min(len as usize);
+                        let (taken, had) = (len as usize, p.data.len());
+                        assert!(taken <= had, "B3: {taken} bytes are written, of {had}");
                         p.data.drain(..taken);
                         p.offset += taken as u64;
                     }

@@ -1,4 +1,8 @@
 //! `cairn rm`: names, and with -r trees, removed many at a time.
+//!
+//! Invariants:
+//! * R1. A directory goes after all that is below it: never in one batch with that.
+//! * R2. What was counted at the beginning is what has gone at the end.
 
 use crate::args::RmArgs;
 use crate::image::Image;
@@ -69,13 +73,16 @@ fn remove_tree(image: &Image, path: &str, top: &Attr) -> Result<(), Failure> {
     for (n, dir) in tree.dirs.iter().enumerate().skip(1).rev() {
         // Those above are empty only when these are gone.
         if dir.depth != depth {
+            assert!(depth == 0 || dir.depth < depth, "R1: from depth {depth} to {}", dir.depth);
             batch.finish()?;
             depth = dir.depth;
         }
         let request = Request::Rmdir { dir: tree.dirs[dir.parent].ino, name: dir.name.clone() };
         batch.add(tree.path(n), request)?;
     }
-    batch.finish()
+    batch.finish()?;
+    assert_eq!(batch.done, total, "R2: names that have gone, of those that were there");
+    Ok(())
 }
 
 /// Removals that are asked for together.

@@ -59,6 +59,16 @@ impl Scrubbed {
         }
     }
 
+    /// What has been done since then. Another process counts: whatever it says is taken.
+    fn since(self, before: &Scrubbed) -> Scrubbed {
+        Scrubbed {
+            blocks: self.blocks.saturating_sub(before.blocks),
+            inodes: self.inodes.saturating_sub(before.inodes),
+            mended: self.mended.saturating_sub(before.mended),
+            ..self
+        }
+    }
+
     /// As a clause.
     pub fn told(&self) -> String {
         let done = format!(
@@ -105,12 +115,7 @@ pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
         if now.running {
             continue;
         }
-        let did = Scrubbed {
-            blocks: now.blocks - before.blocks,
-            inodes: now.inodes - before.inodes,
-            mended: now.mended - before.mended,
-            ..now
-        };
+        let did = now.since(&before);
         if json {
             tell!("{}", as_json(&did, read_only));
         } else {
@@ -122,8 +127,8 @@ pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
             say::err(&format!("cairn: {shown}: {why}"));
             return Ok(Outcome::Damaged);
         }
-        return Ok(match (now.left, did.blocks + did.inodes + did.mended) {
-            (0, 0) => Outcome::Done,
+        return Ok(match (now.left, (did.blocks, did.inodes, did.mended)) {
+            (0, (0, 0, 0)) => Outcome::Done,
             (0, _) => Outcome::Repaired,
             _ => Outcome::Damaged,
         });

@@ -4,7 +4,7 @@
 use super::ending::{self, Why};
 use super::nfs_server::{NfsArgs, Started, describe};
 use super::rpcbind::Registration;
-use super::served::{Front, Served, open, open_all, open_volumes};
+use super::served::{Front, Served, close_volumes, open, open_all, open_volumes};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, Profile, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::{check_open_args, mode_of};
@@ -17,6 +17,7 @@ use host::{Driver, Pool, Stop, Stops};
 use stats::Recorder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::VolumeState;
 use volume::Mode;
 
 /// How long the kernel believes what it was told, in seconds: nobody else changes the volume.
@@ -367,13 +368,17 @@ fn end(
         }
     }
     let closed = close(volumes, pool);
+    let open = volumes.iter().find(|v| v.monitor.state() == VolumeState::Open);
+    assert!(open.is_none(), "V2: {:?} is open at the end of it all", open.map(|v| &v.name));
     servers.nfs.iter().for_each(|n| n.end(closed.is_ok()));
     closed
 }
 
+/// The workers of volumes that are open. Where there is no thread for them, these are closed again.
 fn start_workers(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
     let list = volumes.iter().map(|v| (v.monitor.clone(), v.disks.clone())).collect();
-    Ok(Pool::start(list).map_err(|e| format!("the workers cannot be started: {e}"))?)
+    let started = Pool::start(list).inspect_err(|_| close_volumes(volumes));
+    Ok(started.map_err(|e| format!("the workers cannot be started: {e}"))?)
 }
 
 /// Opens the volumes and starts their workers, with nothing in front.
@@ -484,8 +489,8 @@ fn start_session(
             (_, true) => TTL_ALONE,
             _ => TTL_SHARED,
         },
-        returned_is_durable: alone && v.returned_is_durable,
-        writeback: alone && v.writeback,
+        returned_is_durable: alone && !v.followed && v.returned_is_durable,
+        writeback: alone && !v.followed && v.writeback,
         whole_seconds: v.whole_seconds,
     };
     let options = if v.read_only { m.options.read_only() } else { m.options };

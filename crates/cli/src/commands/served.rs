@@ -3,6 +3,7 @@
 //!
 //! Invariants:
 //! * V1. A volume has one number everywhere: its place among those that were named.
+//! * V2. What is served is open.
 
 use crate::args::{OpenArgs, WritebackCache};
 use crate::buckets::{has_near_log, near_of_volume, opened_near_log};
@@ -17,7 +18,7 @@ use format::ufs::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::Path;
 use std::sync::Arc;
-use vfs::Monitor;
+use vfs::{Monitor, VolumeState};
 use volume::{Found, OpenOptions};
 
 /// A volume and what it lies on.
@@ -211,6 +212,10 @@ pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Serve
         return Err(Failure::Usage(why.into()));
     }
     refuse_shared_near_logs(volumes)?;
+    for (n, v) in volumes.iter().enumerate() {
+        let images = v.serve.images.len();
+        assert_eq!(images, 1, "V1: images of volume {n}, which is called {}", v.name);
+    }
     let mut all: Vec<Option<Served>> = volumes.iter().map(|_| None).collect();
     for (n, v) in volumes.iter().enumerate() {
         let sharing = |w: &&(usize, &VolumeArgs)| log(v).is_some() && log(w.1) == log(v);
@@ -344,10 +349,19 @@ pub(super) fn open_volumes(volumes: &[Served]) -> Result<(), Failure> {
     let drivers: Vec<Driver> = volumes.iter().map(driver).collect();
     let mut opened = volumes.iter().zip(Driver::open_all(&drivers));
     let failed = opened.find_map(|(v, r)| Some((v, r.err()?)));
-    let Some((v, why)) = failed else { return Ok(()) };
-    for d in &drivers {
-        // What went wrong first is what is told.
-        let _ = d.close();
-    }
+    let Some((v, why)) = failed else {
+        let shut = volumes.iter().find(|v| v.monitor.state() != VolumeState::Open);
+        assert!(shut.is_none(), "V2: {:?} is not open", shut.map(|v| &v.name));
+        return Ok(());
+    };
+    close_volumes(volumes);
     Err(not_opened(v.file.path(), &why).into())
+}
+
+/// Closes those that are open, without workers.
+pub(super) fn close_volumes(volumes: &[Served]) {
+    for v in volumes {
+        // What went wrong first is what is told.
+        let _ = Driver::new(v.monitor.clone(), v.disks.clone()).close();
+    }
 }

@@ -14,6 +14,9 @@
 //!
 //! A file becomes arguments, and these the same structures as those of the command line: there is
 //! one table of options, and it is clap's.
+//!
+//! Invariants:
+//! * F1. What the command line says holds, whatever the file says.
 
 mod file;
 mod options;
@@ -25,7 +28,7 @@ use crate::{Failure, say};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use file::{File, Key};
 use serde_json::{Value, json};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::iter::once;
 use std::path::{Path, PathBuf};
 
@@ -91,7 +94,7 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
     let file = File::parse(path, &text).map_err(Failure::Usage)?;
     let given = matches_of(line)?;
     let general: Vec<OsString> = arguments(&file, &file.general, &given)?;
-    let (serve, shown) = parsed(line, &general)?;
+    let (serve, shown) = parsed(line, &general, &given)?;
     let shown = shown.into_iter().filter(|(name, _)| !options::of_volume(name)).collect();
     let mut volumes = Vec::new();
     let mut exports = Vec::new();
@@ -103,7 +106,7 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
         let head: Vec<Key> = file.general.iter().filter(own).cloned().collect();
         let mut args = arguments(&file, &head, &given)?;
         args.extend(arguments(&file, &v.keys, &given)?);
-        let (mut one, shown) = parsed(line, &args)?;
+        let (mut one, shown) = parsed(line, &args, &given)?;
         one.images = vec![image_of(&file, v)?];
         check_name(&file, v)?;
         let same = |o: &&VolumeArgs| real(&o.serve.images[0]) == real(&one.images[0]);
@@ -213,6 +216,11 @@ fn matches_of(line: &[OsString]) -> Result<ArgMatches, Failure> {
     all.remove_subcommand().map(|(_, of)| of).ok_or_else(|| Failure::Usage("no command".into()))
 }
 
+/// The values of an option as they were written; none of a switch.
+fn said<'a>(given: &'a ArgMatches, id: &str) -> Vec<&'a OsStr> {
+    given.try_get_raw(id).ok().flatten().into_iter().flatten().collect()
+}
+
 fn given_on_line(given: &ArgMatches, id: &str) -> bool {
     let known = given.try_contains_id(id).is_ok();
     known && given.value_source(id) == Some(clap::parser::ValueSource::CommandLine)
@@ -223,12 +231,18 @@ fn given_on_line(given: &ArgMatches, id: &str) -> bool {
 fn parsed(
     line: &[OsString],
     more: &[OsString],
+    given: &ArgMatches,
 ) -> Result<(ServeArgs, Vec<(String, Value)>), Failure> {
     let behind = line.iter().position(|a| a == "serve").map_or(line.len(), |n| n + 1);
     let (before, after) = line.split_at(behind);
     let line = before.iter().chain(more).chain(after);
     let wrong = |e: clap::Error| Failure::Usage(say::one_line(&e.render().to_string()));
     let all = Cli::command().try_get_matches_from(line).map_err(wrong)?;
+    if let Some((_, now)) = all.subcommand() {
+        let changed = |id: &str| given_on_line(given, id) && said(now, id) != said(given, id);
+        let other = options::ids().into_iter().find(|id| changed(id));
+        assert!(other.is_none(), "F1: {other:?} is on the command line, and does not hold");
+    }
     let shown = all.subcommand().map(|(_, of)| options::shown(of)).unwrap_or_default();
     let Cli { command, bucket, .. } = Cli::from_arg_matches(&all).map_err(wrong)?;
     let near = bucket.near;

@@ -19,6 +19,11 @@ fn serve() -> Command {
     NearArgs::augment_args(ServeArgs::augment_args(Command::new("serve")))
 }
 
+/// What clap knows the options by.
+pub(super) fn ids() -> Vec<String> {
+    serve().get_arguments().map(|a| a.get_id().to_string()).collect()
+}
+
 /// The name of a key as that of an option: `options` is `-o`, as the list of a mount.
 fn is_named(arg: &Arg, key: &str) -> bool {
     match arg.get_long() {

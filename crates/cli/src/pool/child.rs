@@ -1,5 +1,8 @@
 //! A volume of a pool as this machine serves it: a `cairn serve` of its own, which takes no other
 //! volume with it when it fails. What it says is read, and passed on. It knows no other server.
+//!
+//! Invariants:
+//! * L1. A process that has ended, and was seen to, is not signalled: its number may be another's.
 
 use super::record::{Has, State};
 use crate::say;
@@ -34,6 +37,8 @@ pub struct Child {
     /// Where it listens; 0: at a port of the machine's choice.
     pub port: u16,
     last_error: String,
+    /// It has ended, and was seen to.
+    gone: bool,
 }
 
 impl Child {
@@ -58,7 +63,7 @@ impl Child {
             return Err(e);
         }
         let (has, last_error) = (Has::new(State::Opening), String::new());
-        Ok(Child { process, lines, has, port, last_error })
+        Ok(Child { process, lines, has, port, last_error, gone: false })
     }
 
     /// Takes in what it has said. Returns whether that has changed anything.
@@ -91,6 +96,7 @@ impl Child {
 
     /// Asks it to close its volume cleanly and end.
     pub fn end(&mut self) {
+        assert!(!self.gone, "L1: process {} is signalled, and has ended", self.process.id());
         self.has = Has::new(State::Ending);
         if let Err(e) = kill_process(Pid::from_child(&self.process), Signal::TERM) {
             tracing::warn!("process {}: {e}", self.process.id());
@@ -100,6 +106,8 @@ impl Child {
     /// Has it ended? Then why, if nobody had asked it to.
     pub fn ended(&mut self) -> Option<Result<(), String>> {
         let status = self.process.try_wait().ok()??;
+        let again = std::mem::replace(&mut self.gone, true);
+        assert!(!again, "L1: process {} has ended twice", self.process.id());
         let until = Instant::now() + LAST_WORDS;
         let left = || until.saturating_duration_since(Instant::now());
         while let Ok(line) = self.lines.recv_timeout(left()) {

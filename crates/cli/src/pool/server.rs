@@ -1,5 +1,10 @@
 //! One server of a pool: says what it has, looks at the others, and opens and closes volumes, each
 //! in a process of its own.
+//!
+//! Invariants:
+//! * Q1. A volume has a process here, or was refused, or neither: never both.
+//! * Q2. So many are being opened at once, at most.
+//! * Q3. What is let go is served: nothing is taken from who is on its way.
 
 use super::child::{Child, arguments};
 use super::members::Members;
@@ -150,6 +155,8 @@ impl Server {
             .iter()
             .map(|(v, (_, why))| (v.clone(), Has { why: why.clone(), ..Has::new(State::Refused) }));
         self.record.volumes = has.chain(refused).collect();
+        let (all, each) = (self.record.volumes.len(), (self.children.len(), self.refused.len()));
+        assert_eq!(all, each.0 + each.1, "Q1: volumes that are had, or were refused: {each:?}");
         self.objects.put(&format!("{SERVERS}{}", self.id), self.record.encode())
     }
 
@@ -200,8 +207,11 @@ impl Server {
         match step(&self.id, &self.members(), &self.volumes) {
             Step::Open(some) => self.open(some),
             Step::LetGo(v) => {
+                let child = self.children.get_mut(&v).expect("Q3: who lets a volume go has it");
+                let state = child.has.state;
+                assert_eq!(state, State::Serving, "Q3: {v} is let go, and is not served");
                 say::out(&format!("{v}: closed, for a server that has fewer"));
-                self.children.get_mut(&v).into_iter().for_each(Child::end);
+                child.end();
             }
             Step::Stay => return,
         }
@@ -250,8 +260,13 @@ impl Server {
         others.chain([(self.id.clone(), member(&self.record))]).collect()
     }
 
+    /// How many are on their way.
+    fn opening(&self) -> usize {
+        self.children.values().filter(|c| c.has.state == State::Opening).count()
+    }
+
     fn open(&mut self, some: Vec<String>) {
-        let opening = self.children.values().filter(|c| c.has.state == State::Opening).count();
+        let opening = self.opening();
         for v in some.into_iter().take(AT_ONCE.saturating_sub(opening)) {
             let known = self.children.contains_key(&v) || self.refused.contains_key(&v);
             assert!(!known, "P1: {v} is to be opened once more");
@@ -263,6 +278,8 @@ impl Server {
                 }
             }
         }
+        let now = self.opening();
+        assert!(now <= AT_ONCE.max(opening), "Q2: {now} volumes are being opened at once");
     }
 
     fn start(&self, v: &str) -> Result<Child, String> {

@@ -2,6 +2,7 @@
 //! what is made of the answers is theirs.
 
 use super::control::sockets;
+use super::http::in_path;
 use super::report::Report;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -106,7 +107,7 @@ impl Server {
 
     /// Has the checker begin in a volume. Errors: why not.
     pub fn scrub(&self, volume: &str) -> io::Result<()> {
-        self.order(&format!("/scrub/{volume}"), PATIENCE).map(drop)
+        self.order(&format!("/scrub/{}", in_path(volume)), PATIENCE).map(drop)
     }
 
     /// A step of a copy: `begin/VOLUME`, by its place in the report, then `alive`, `changed`,

@@ -130,6 +130,31 @@ async fn exchange(stream: Box<dyn Stream>, status: Arc<Status>, own: bool) {
     }
 }
 
+/// A volume's name as a part of a path: its file may have any name, and a path takes few signs.
+pub(super) fn in_path(name: &str) -> String {
+    let mut all = String::with_capacity(name.len());
+    for b in name.bytes() {
+        match b {
+            b'-' | b'.' | b'_' | b'~' => all.push(char::from(b)),
+            b if b.is_ascii_alphanumeric() => all.push(char::from(b)),
+            b => all.push_str(&format!("%{b:02X}")),
+        }
+    }
+    all
+}
+
+/// The name. What stands for no byte is taken as it is.
+fn from_path(part: &str) -> String {
+    let (mut all, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    while let Some((&first, more)) = rest.split_first() {
+        let digits = more.get(..2).filter(|d| first == b'%' && d.iter().all(u8::is_ascii_hexdigit));
+        let byte = digits.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 16).ok());
+        all.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &more[2..] } else { more };
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
 impl Status {
     /// `own`: it came by the control socket, from whoever runs the server.
     async fn answer(&self, request: &Request<Incoming>, own: bool) -> Response<Full<Bytes>> {
@@ -147,7 +172,7 @@ impl Status {
             }
             (&Method::GET | &Method::HEAD, "/") => (StatusCode::OK, HTML, PAGE.to_owned()),
             (&Method::POST, path) if own && path.starts_with("/scrub/") => {
-                match self.scrub(&path["/scrub/".len()..]).await {
+                match self.scrub(&from_path(&path["/scrub/".len()..])).await {
                     Ok(()) => (StatusCode::OK, PLAIN, "begun\n".to_owned()),
                     Err(why) => (StatusCode::CONFLICT, PLAIN, why),
                 }
@@ -174,5 +199,24 @@ impl Status {
         *response.status_mut() = code;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{from_path, in_path};
+
+    #[test]
+    fn any_name_goes_through_a_path() {
+        for name in ["home", "my disk", "100%", "a/b?c#d", "größe", "%41", "\u{7f}\n\\"] {
+            let path = in_path(name);
+            assert!(
+                format!("/scrub/{path}")
+                    .parse::<hyper::Uri>()
+                    .is_ok_and(|u| { u.query().is_none() && u.path() == format!("/scrub/{path}") })
+            );
+            assert_eq!(from_path(&path), name);
+        }
+        assert_eq!(from_path("50%-off%2"), "50%-off%2", "an earlier program's");
     }
 }

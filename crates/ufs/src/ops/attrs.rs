@@ -117,6 +117,7 @@ impl<S: Store> Ufs<S> {
         attr: &Attr,
         set: &SetAttr,
     ) -> Result<(), FsError> {
+        assert!(inode.lock.is_busy(), "U15: {} is changed, and is not locked", inode.ino());
         let mode = owners::mode_after(attr, set, &ctx.cred);
         let mut pointer = (BlockNo(0), BlockNo(0));
         // What may find no room comes first: this is not seen, the next either changes all or

@@ -198,6 +198,9 @@ impl<S: Store> Ufs<S> {
     /// Answers with an inode that was found or made, counting a hold if the front end keeps it.
     pub(crate) fn entry(&self, ctx: &Ctx, inode: &Inode, created: bool) -> Reply {
         if ctx.hold {
+            let known = || self.table.get(inode.ino()).is_some_and(|i| std::ptr::eq(&*i, inode));
+            // A look more for each entry.
+            debug_assert!(known(), "U3: inode {} is told of, and has gone", inode.ino());
             self.table.hold(inode.ino(), 1);
         }
         Reply::Entry { attr: self.attr(&inode.h), created }

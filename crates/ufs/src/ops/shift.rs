@@ -81,6 +81,10 @@ impl<S: Store> Ufs<S> {
             "U15: {} is {shorter} long, after a part went",
             inode.ino()
         );
+        let bs = self.store.limits().block_bytes as u64;
+        let out = (inode.size() - shorter) / bs;
+        let wanted = end.0 - start.0;
+        assert_eq!(out, wanted, "U15: blocks that leave {}, by its length", inode.ino());
         self.punch(txn, inode, Some(hole)).await?;
         self.store.shift(txn, &inode.h, end, start).await?;
         inode.h.edit_size(txn, Change::Shrink(inode.ino()), shorter);

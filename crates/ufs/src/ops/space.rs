@@ -206,6 +206,7 @@ impl<S: Store> Ufs<S> {
 
     fn grow_to(&self, txn: &mut S::Txn, inode: &Inode, size: u64) {
         let was = inode.size();
+        assert!(inode.lock.is_busy(), "U15: {} grows, and is not locked", inode.ino());
         assert!(size > was, "U15: {} grows from {was} to {size} bytes", inode.ino());
         inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(size));
     }

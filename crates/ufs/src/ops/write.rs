@@ -182,6 +182,7 @@ impl<S: Store> Ufs<S> {
 
     fn note_write(&self, txn: &mut S::Txn, inode: &Inode, end: u64, mode: u32) {
         let most = self.store.bytes_max(&inode.h);
+        assert!(inode.lock.is_busy(), "U15: {} has grown, and is not locked", inode.ino());
         assert!(end <= most, "U9: {} is written up to {end}, of {most}", inode.ino());
         let other = mode ^ u32::from(inode.with(|i| i.mode()));
         let kept = other & 0o7777 & !u32::from(SET_IDS) == 0;

@@ -12,7 +12,7 @@ use crate::args::BenchArgs;
 use crate::{Failure, Outcome};
 use std::io;
 use std::path::Path;
-use std::sync::{Barrier, Mutex};
+use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::Instant;
 use workloads::{Phase, WORKLOADS};
 
@@ -95,6 +95,29 @@ fn target_of(a: &BenchArgs) -> Result<Box<dyn Target>, Failure> {
     Ok(Box::new(inside::Inside::open(path, a.mode.as_deref())?))
 }
 
+/// Does something with each place on a thread of its own, with its number: all of them, or none
+/// where there are not so many threads.
+fn on_threads(
+    places: Vec<Box<dyn Place>>,
+    work: impl Fn(usize, Box<dyn Place>) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let (work, all_there, wanted) = (&work, &OnceLock::new(), places.len());
+    let results: Vec<io::Result<()>> = std::thread::scope(|s| {
+        let start = |(n, place)| {
+            let run = move || if *all_there.wait() { work(n, place) } else { Ok(()) };
+            std::thread::Builder::new().spawn_scoped(s, run)
+        };
+        let started: io::Result<Vec<_>> = places.into_iter().enumerate().map(start).collect();
+        let _ = all_there.set(started.is_ok()); // once
+        let no_thread = |e| io::Error::other(format!("{wanted} threads cannot be had: {e}"));
+        let panicked = || Err(io::Error::other("a thread panicked"));
+        let threads = started.map_err(no_thread)?.into_iter();
+        Ok(threads.map(|t| t.join().unwrap_or_else(|_| panicked())).collect())
+    })
+    .unwrap_or_else(|e: io::Error| vec![Err(e)]);
+    results.into_iter().collect()
+}
+
 /// Runs the phases, each on all places at once.
 fn all_phases(
     phases: &[Phase],
@@ -124,12 +147,7 @@ fn all_phases(
         }
         failed
     };
-    let results: Vec<io::Result<()>> = std::thread::scope(|s| {
-        let threads: Vec<_> = places.into_iter().map(|p| s.spawn(|| one(p))).collect();
-        let panicked = || Err(io::Error::other("a thread panicked"));
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
-    });
-    results.into_iter().collect::<io::Result<()>>()?;
+    on_threads(places, |_, place| one(place))?;
     let spans = spans.into_inner().expect("nobody panics while holding it");
     let rate = |(phase, (begun, ended, operations)): (&Phase, _)| {
         let seconds = Option::zip(begun, ended)

@@ -3,7 +3,7 @@
 //! crates/host/src/slow.rs). An operation that takes over a second by itself is a stall, and a
 //! failure. It counts no rates; the other workloads do.
 
-use super::{Place, target_of};
+use super::{Place, on_threads, target_of};
 use crate::args::BenchArgs;
 use crate::{Failure, Outcome};
 use env::{Nanos, Rng};
@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Mutex;
 
+/// A century: nobody waits longer, and the clock counts so far.
+const SECONDS_MAX: u64 = 100 * 365 * 86_400;
 /// Longer than this by itself, an operation has stalled.
 const STALL: Nanos = Nanos::from_secs(1);
 /// Operations shorter than this are not kept.
@@ -40,18 +42,10 @@ pub(super) fn run(a: &BenchArgs) -> Result<Outcome, Failure> {
     let target = target_of(a)?;
     let folder = format!("cairn-soak-{}", std::process::id());
     let places = target.places(&folder, a.threads)?;
-    let end = host::now().mono.plus(Nanos::from_secs(a.seconds));
+    let end = host::now().mono.plus(Nanos::from_secs(a.seconds.min(SECONDS_MAX)));
     let seen = Mutex::new(Seen::default());
-    let results: Vec<io::Result<()>> = std::thread::scope(|s| {
-        let one = |(n, place): (usize, Box<dyn Place>)| {
-            let seen = &seen;
-            s.spawn(move || thread(place, n as u64, end, seen))
-        };
-        let threads: Vec<_> = places.into_iter().enumerate().map(one).collect();
-        let panicked = || Err(io::Error::other("a thread panicked"));
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
-    });
-    results.into_iter().collect::<io::Result<()>>().map_err(|e| format!("{}: {e}", a.target))?;
+    let worked = on_threads(places, |n, place| thread(place, n as u64, end, &seen));
+    worked.map_err(|e| format!("{}: {e}", a.target))?;
     target.finish(&folder, a.threads)?;
     let seen = seen.into_inner().unwrap_or_else(|broken| broken.into_inner());
     let requests = a.server_log.as_deref().map_or(Ok(Vec::new()), disk_requests)?;

@@ -27,6 +27,8 @@ pub struct Live<'a> {
     /// The server's number of this copy.
     copy: u64,
     shown: String,
+    /// How many bytes the source has.
+    bytes: u64,
     heard: Instant,
     bar: Bar,
 }
@@ -43,8 +45,9 @@ impl<'a> Live<'a> {
     /// in whose place the source is by now.
     pub fn begin(server: &'a Server, volume: usize, source: &Source) -> Result<Live<'a>, Failure> {
         let Begun { copy, file } = ask(server, &format!("begin/{volume}"), &source.shown)?;
-        let (shown, heard) = (source.shown.clone(), Instant::now());
-        let live = Live { server, volume, copy, shown, heard, bar: Bar::new() };
+        let (shown, bytes) = (source.shown.clone(), source.bytes());
+        let (heard, bar) = (Instant::now(), Bar::new());
+        let live = Live { server, volume, copy, shown, bytes, heard, bar };
         let is_other = |file| source.file.number().is_ok_and(|n| n != file);
         if file.is_some_and(is_other) {
             let why = "the file there is not the one that is in use: that was removed or replaced";
@@ -63,7 +66,14 @@ impl<'a> Live<'a> {
 
     fn changed(&mut self) -> Result<Changed, Failure> {
         self.heard = Instant::now();
-        self.ask("changed")
+        let changed: Changed = self.ask("changed")?;
+        match is_within(&changed, self.bytes) {
+            true => Ok(changed),
+            false => Err(Failure::Failed(format!(
+                "{}: the server tells of changes that cannot be",
+                self.shown
+            ))),
+        }
     }
 
     /// Copies everything.
@@ -175,6 +185,28 @@ fn ask<T: DeserializeOwned>(server: &Server, step: &str, shown: &str) -> Result<
     serde_json::from_slice(&answer).map_err(|e| fail(&format_args!("the server: {e}")))
 }
 
+/// Are the ranges, which another process tells, in order, and bytes of a disk of so many?
+fn is_within(what: &Changed, bytes: u64) -> bool {
+    let mut before = 0;
+    what.ranges.iter().all(|(at, len)| {
+        let end = at.checked_add(*len).filter(|end| *at >= before && *end <= bytes);
+        before = end.unwrap_or(bytes);
+        end.is_some()
+    })
+}
+
 fn sum(what: &Changed) -> u64 {
     what.ranges.iter().map(|r| r.1).sum()
+}
+
+#[cfg(test)]
+#[test]
+fn what_a_server_tells_is_compared_with_the_disk() {
+    let of =
+        |ranges: &[(u64, u64)]| is_within(&Changed { ranges: ranges.to_vec(), writing: 0 }, 99);
+    assert!(of(&[]) && of(&[(0, 9), (9, 1), (50, 49)]));
+    for wrong in [[(0, 100), (100, 0)], [(9, 1), (0, 9)], [(u64::MAX, 2), (3, 1)], [(0, 9), (8, 1)]]
+    {
+        assert!(!of(&wrong), "{wrong:?}");
+    }
 }

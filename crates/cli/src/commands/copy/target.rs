@@ -4,6 +4,8 @@
 //!
 //! Invariants:
 //! * T1. The mark stays where it is until everything else is written and durable.
+//! * T2. A copy that is finished was given every byte of what is copied.
+//! * T3. Nothing is written behind the copy's end: on a device that is somebody else's.
 
 use crate::Failure;
 use format::foreign::UNFINISHED;
@@ -22,6 +24,9 @@ pub struct Target {
     head: Vec<u8>,
     /// Bytes that were written.
     written: u64,
+    /// How many the copy has, and how many of them, from the first on, were given.
+    bytes: u64,
+    given: u64,
 }
 
 /// What may be written over.
@@ -63,7 +68,8 @@ impl Target {
             }
             _ => file,
         };
-        let target = Target { file, shown, fresh, head: vec![0; HEAD_BYTES], written: 0 };
+        let (head, bytes) = (vec![0; HEAD_BYTES], of.bytes);
+        let target = Target { file, shown, fresh, head, written: 0, bytes, given: 0 };
         let mut mark = vec![0; HEAD_BYTES];
         mark[..UNFINISHED.len()].copy_from_slice(UNFINISHED);
         target.file.write_at(0, &mark).map_err(|e| target.failed(&e))?;
@@ -75,8 +81,17 @@ impl Target {
         Failure::Failed(format!("{}: {e}; the copy is not finished", self.shown))
     }
 
+    /// The copy is given a part: the whole of it in order at first, and then what has changed.
+    fn is_given(&mut self, at: u64, len: u64) {
+        let end = at + len;
+        assert!(end <= self.bytes, "T3: byte {end} of a copy of {}", self.bytes);
+        assert!(at <= self.given, "T2: byte {at} is given, and those from {} on not", self.given);
+        self.given = self.given.max(end);
+    }
+
     /// The copy has these bytes from byte `at` on.
     pub fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), Failure> {
+        self.is_given(at, bytes.len() as u64);
         let skip = (HEAD_BYTES as u64).saturating_sub(at).min(bytes.len() as u64) as usize;
         self.head[at.min(HEAD_BYTES as u64) as usize..][..skip].copy_from_slice(&bytes[..skip]);
         for (n, piece) in bytes[skip..].chunks(HEAD_BYTES).enumerate() {
@@ -104,6 +119,7 @@ impl Target {
 
     /// The copy has zeros there.
     pub fn put_zeros(&mut self, at: u64, len: u64) -> Result<(), Failure> {
+        self.is_given(at, len);
         let skip = (HEAD_BYTES as u64).saturating_sub(at).min(len);
         self.head[at.min(HEAD_BYTES as u64) as usize..][..skip as usize].fill(0);
         let (at, len) = (at + skip, len - skip);
@@ -127,6 +143,8 @@ impl Target {
 
     /// All of it is there: it becomes a volume. Returns how much was written.
     pub fn finish(self, path: &Path) -> Result<u64, Failure> {
+        let (given, bytes) = (self.given, self.bytes);
+        assert_eq!(given, bytes, "T2: bytes that were given, of those that the copy has");
         self.flush()?;
         self.file.write_at(0, &self.head).map_err(|e| self.failed(&e))?;
         self.flush()?;
