@@ -78,6 +78,7 @@ fn kept(images: &[Image], setting: Setting, (acts, at): (&[Act], &Progress), v: 
     let e = Expected {
         done: &done,
         in_flight: &in_flight,
+        began: &[],
         setup: 0,
         callers,
         remote: callers,

@@ -154,6 +154,7 @@ fn judge_one(run: &Recorded, setting: Setting, progress: &Progress, disks: &[Ima
     let expected = Expected {
         done: &known.done,
         in_flight: &known.in_flight,
+        began: &known.began,
         setup: run.setups[0].len(),
         callers: run.callers,
         remote: run.remote as u64,

@@ -2,10 +2,14 @@
 //! keeps its bytes, its owner and its attribute under a name that it had then or got later; and a
 //! directory that was fsynced has the names that it had, until an act changes one. Other judges
 //! forget a file when one of its names changes, and look at nothing but its bytes.
+//!
+//! Invariants:
+//! * E1. What is promised is promised of objects that there are, and a name of what it leads to.
+//! * E2. What was just made durable is among what an object may show, until an act changes it.
 
 use crate::acts::{Act, split};
 use crate::contents::Contents;
-use crate::judge::{Expected, Verdict};
+use crate::judge::{Expected, Verdict, after};
 use crate::model::{Model, Node};
 use crate::seen::Paths;
 use crate::soft::{Edge, Entry};
@@ -68,9 +72,35 @@ impl Kept {
             ids.iter().for_each(|id| k.promise(*id, whole, has_attributes));
             if whole && (all || e.callers == 1) {
                 ids.iter().for_each(|id| k.promise_names(*id));
+            } else if whole && ids.iter().any(|id| matches!(k.last.node(*id), Node::Dir(_))) {
+                // What others do meanwhile may have come too late for it.
+                let then = after(&e.done[..e.before(n)]);
+                ids.iter().for_each(|id| k.promise_names_of(*id, &then));
             }
         }
+        k.check();
         k
+    }
+
+    /// E1 and E2.
+    fn check(&self) {
+        let m = &self.last;
+        let there: BTreeSet<usize> = m.tree().into_values().chain([0]).collect();
+        for (id, promise) in &self.of {
+            assert!(there.contains(id), "E1: object {id} is promised, and has gone");
+            let owner = promise.owners.as_ref().is_none_or(|all| all.contains(&m.owner(*id)));
+            let about = promise.attributes.as_ref();
+            let about = about.is_none_or(|all| all.contains(&m.attribute(*id)));
+            assert!(owner && about, "E2: object {id} may not show what was last given to it");
+            let (Some(bytes), Node::File(now)) = (&promise.bytes, m.node(*id)) else { continue };
+            // Compared byte by byte, for each state.
+            debug_assert!(bytes == now, "E2: object {id} has other contents by now");
+        }
+        for ((dir, name), id) in &self.names {
+            let leads = there.contains(dir)
+                && matches!(m.node(*dir), Node::Dir(all) if all.get(name) == Some(id));
+            assert!(leads, "E1: a name in {dir} is promised, and leads elsewhere than to {id}");
+        }
     }
 
     /// An act changes what was promised.
@@ -145,6 +175,17 @@ impl Kept {
     fn promise_names(&mut self, dir: usize) {
         if let Node::Dir(all) = self.last.node(dir) {
             self.names.extend(all.iter().map(|(name, id)| ((dir, name.clone()), *id)));
+        }
+    }
+
+    /// The same of those that it had then, too.
+    fn promise_names_of(&mut self, dir: usize, then: &Model) {
+        let had = then.tree().into_values().chain([0]).any(|id| id == dir);
+        if let Some(Node::Dir(old)) = had.then(|| then.node(dir))
+            && let Node::Dir(all) = self.last.node(dir)
+        {
+            let kept = all.iter().filter(|(name, id)| old.get(*name) == Some(*id));
+            self.names.extend(kept.map(|(name, id)| ((dir, name.clone()), *id)));
         }
     }
 
