@@ -334,7 +334,7 @@ mod tests {
                     let block = vec![Block::copy_of(&[1; 8 * SECTOR_BYTES])];
                     let _ = old.write(0, block, Durability::Fua).await;
                 });
-                env.yield_now().await;
+                env.sleep(Nanos(1)).await;
                 disk.machine.kill();
                 disk.platter.lose_power();
                 let left = disk.platter.durable.borrow().digest();

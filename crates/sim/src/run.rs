@@ -144,6 +144,21 @@ mod tests {
         write_twice(world);
     }
 
+    #[test]
+    fn what_was_under_way_when_all_was_forgotten_leaves_no_trace() {
+        let mut world = world();
+        block_on(&mut world, |env, disk| async move {
+            env.spawn("write", async move {
+                let _ = disk.write(0, vec![Block::zeroed(512)], Durability::Cached).await;
+            });
+            env.sleep(Nanos(1)).await;
+        });
+        assert_eq!(world.trace.writes.len(), 1);
+        world.forget();
+        block_on(&mut world, |env, _| async move { env.sleep(Nanos::from_millis(10)).await });
+        assert!(world.trace.events.is_empty(), "W6: {:?}", world.trace.events);
+    }
+
     /// Random requests of three disks, some of which fail; now and then nothing is recorded from
     /// there on, or the traffic is taken away: it is counted as a naive twin has it.
     #[test]

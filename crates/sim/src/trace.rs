@@ -73,6 +73,8 @@ pub struct Trace {
     pub flushes: Vec<DiskId>,
     /// In order.
     pub events: Vec<Event>,
+    /// What the wall clock showed at each mark, in nanoseconds, in their order; none: nobody looked.
+    pub marked: Vec<u64>,
 }
 
 impl Trace {
@@ -293,7 +295,8 @@ mod tests {
             let bytes: Arc<[u8]> = vec![byte; SECTOR].into();
             Write { disk: DiskId(disk), at, bytes, fua }
         });
-        Trace { writes: writes.collect(), flushes: vec![DiskId(0), DiskId(1)], events }
+        let flushes = vec![DiskId(0), DiskId(1)];
+        Trace { writes: writes.collect(), flushes, events, ..Trace::default() }
     }
     fn byte(image: &Image, at: u64) -> u8 {
         let mut b = [0];

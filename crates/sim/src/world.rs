@@ -279,6 +279,7 @@ impl World {
             return;
         }
         self.trace.events.push(Event::Mark(what));
+        self.trace.marked.push(self.epoch + self.now);
     }
     /// The pen for marks made inside the engine.
     pub fn pen(&self) -> Pen {
@@ -312,6 +313,7 @@ impl World {
             self.charge_lent_reads();
             let marks: Vec<u64> = std::mem::take(&mut *self.pen.0.borrow_mut());
             if !self.forgets {
+                self.trace.marked.extend(marks.iter().map(|_| now.wall.0));
                 self.trace.events.extend(marks.into_iter().map(Event::Mark));
             }
             for request in engine.take_io() {
