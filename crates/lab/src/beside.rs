@@ -79,6 +79,7 @@ fn kept(images: &[Image], setting: Setting, (acts, at): (&[Act], &Progress), v: 
         done: &done,
         in_flight: &in_flight,
         began: &[],
+        lasted: &[],
         setup: 0,
         callers,
         remote: callers,

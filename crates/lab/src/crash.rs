@@ -15,7 +15,7 @@
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
-use crate::record::{Progress, Recorded, record};
+use crate::record::{Lasted, Progress, Recorded, record};
 use crate::scenario::{
     BROKEN, EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, ZEROS, seeds,
 };
@@ -105,10 +105,16 @@ pub(crate) struct Known<'a> {
     pub(crate) in_flight: Vec<&'a Act>,
     /// As of [`Expected`].
     pub(crate) began: Vec<usize>,
+    pub(crate) lasted: Vec<Lasted>,
 }
 
 impl<'a> Known<'a> {
-    pub(crate) fn at(r: &'a Recorded, progress: &Progress, volume: usize) -> Known<'a> {
+    /// `lasted`: of all acts of the run.
+    pub(crate) fn at(
+        (r, lasted): (&'a Recorded, &[Lasted]),
+        progress: &Progress,
+        volume: usize,
+    ) -> Known<'a> {
         let mine = |i: &&usize| **i % r.setups.len() == volume;
         let answered = progress.answered.iter().filter(mine).map(|i| r.acts[*i].clone());
         let done = r.setups[volume].iter().cloned().chain(answered).collect();
@@ -122,13 +128,18 @@ impl<'a> Known<'a> {
         }
         let since = |i: &usize| before[progress.since[i]];
         let began = (0..setup).chain(progress.answered.iter().filter(mine).map(since)).collect();
-        Known { done, in_flight, began }
+        let open = |i: &usize| lasted[*i].map(|(begun, _)| (begun, u64::MAX));
+        let answered = progress.answered.iter().filter(mine).map(|i| lasted[*i]);
+        let under_way = progress.in_flight.iter().filter(mine).map(open);
+        let lasted = vec![None; setup].into_iter().chain(answered).chain(under_way).collect();
+        Known { done, in_flight, began, lasted }
     }
 
     fn expected(&self, setup: usize, (r, o): (&Recorded, &CrashOptions)) -> Expected<'_> {
-        let (done, in_flight, began) = (&self.done, &self.in_flight, &self.began);
+        let (done, in_flight) = (&self.done, &self.in_flight);
+        let (began, lasted) = (&self.began, &self.lasted);
         let (callers, remote) = (r.callers, r.remote as u64);
-        Expected { done, in_flight, began, setup, callers, remote, plant: o.plant }
+        Expected { done, in_flight, began, lasted, setup, callers, remote, plant: o.plant }
     }
 }
 
@@ -143,6 +154,7 @@ fn explore_script(
         return lifecycle::explore_life(o, seed, only);
     }
     let r = record(o.setting, o.plant, name, seed)?;
+    let lasted = r.lasted();
     let mut images = CrashImages::of_disks(&r.trace, r.base.clone());
     let mut progress = Progress { failed: r.failed.clone(), ..Progress::default() };
     let mut seen = BTreeSet::new();
@@ -151,7 +163,7 @@ fn explore_script(
     loop {
         if progress.begun >= r.from && only.is_none_or(|(c, _)| c == cut) {
             let known: Vec<Known<'_>> =
-                (0..r.setups.len()).map(|v| Known::at(&r, &progress, v)).collect();
+                (0..r.setups.len()).map(|v| Known::at((&r, &lasted), &progress, v)).collect();
             let expected: Vec<Expected<'_>> =
                 known.iter().zip(&r.setups).map(|(k, s)| k.expected(s.len(), (&r, o))).collect();
             for variant in 0..images.variants(RANDOM_VARIANTS) {

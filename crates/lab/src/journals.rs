@@ -97,6 +97,7 @@ mod tests {
             done: &done,
             in_flight: &in_flight,
             began: &[],
+            lasted: &[],
             setup: 0,
             callers: 1,
             remote: 1,

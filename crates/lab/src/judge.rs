@@ -14,6 +14,7 @@ use crate::acts::Act;
 use crate::contents::Contents;
 use crate::model::{Model, Node};
 use crate::prefix::How;
+use crate::record::Lasted;
 use crate::seen::same_objects;
 use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind, recover};
@@ -35,6 +36,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) in_flight: &'a [&'a Act],
     /// How many of `done` had been answered when each of them began; none: that is not known.
     pub(crate) began: &'a [usize],
+    /// When each of them, and then each under way, was done; none: that is not known.
+    pub(crate) lasted: &'a [Lasted],
     /// How many of `done` are the setup's.
     pub(crate) setup: usize,
     /// How many callers there are.
@@ -56,6 +59,11 @@ impl Expected<'_> {
         let known = self.began.is_empty() || self.began.len() == done;
         let late = (0..).zip(self.began).find(|(n, began)| *began > n);
         assert!(known && late.is_none(), "J2: act {late:?} of {done} was answered, then begun");
+    }
+
+    /// When the n-th of the answered acts, and then of those under way, was done.
+    pub(crate) fn lasted(&self, n: usize) -> Lasted {
+        self.lasted.get(n).copied().flatten()
     }
 
     /// How many had been answered when this one began.

@@ -11,8 +11,10 @@ use crate::acts::{Act, split};
 use crate::contents::Contents;
 use crate::judge::{Expected, Verdict, after};
 use crate::model::{Model, Node};
+use crate::record::Lasted;
 use crate::seen::Paths;
 use crate::soft::{Edge, Entry};
+use crate::times::{Spans, Times, fits};
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
 
@@ -25,6 +27,8 @@ struct Promise {
     bytes: Option<Contents>,
     owners: Option<BTreeSet<Option<u8>>>,
     attributes: Option<BTreeSet<Attribute>>,
+    /// When its contents may have been changed last.
+    changed: Option<Spans>,
 }
 
 impl Promise {
@@ -36,6 +40,9 @@ impl Promise {
         if self.owners.as_ref().is_some_and(|all| !all.contains(&s.owner)) {
             return Some("another owner, or other permissions");
         }
+        if self.changed.as_ref().is_some_and(|spans| !fits(spans, s)) {
+            return Some("the time of another change");
+        }
         let told = self.attributes.as_ref().is_some_and(|all| !all.contains(&s.attribute));
         told.then_some("another attribute")
     }
@@ -46,15 +53,16 @@ pub(crate) struct Kept {
     of: BTreeMap<usize, Promise>,
     names: BTreeMap<Edge, usize>,
     last: Model,
+    times: Times,
 }
 
 impl Kept {
     /// Of these acts. `has_attributes`: is it known what attributes there are?
     pub(crate) fn of(e: &Expected<'_>, has_attributes: bool) -> Kept {
         let (of, names) = (BTreeMap::new(), BTreeMap::new());
-        let mut k = Kept { of, names, last: Model::default() };
+        let mut k = Kept { of, names, last: Model::default(), times: Times::default() };
         for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
-            k.change(act);
+            k.change(act, (e.lasted(n), n < e.done.len()));
             if n >= e.done.len() {
                 continue;
             }
@@ -104,13 +112,20 @@ impl Kept {
     }
 
     /// An act changes what was promised.
-    fn change(&mut self, act: &Act) {
+    fn change(&mut self, act: &Act, (lasted, sure): (Lasted, bool)) {
         let id = |p: &str, m: &Model| m.find(p).ok();
         let cut = act.changed_file().and_then(|p| id(p, &self.last));
         if let Some(p) = cut.and_then(|id| self.of.get_mut(&id)) {
             p.bytes = None;
+            p.changed = match (p.changed.take(), lasted) {
+                (Some(spans), Some(span)) => Some([spans, vec![span]].concat()),
+                _ => None,
+            };
         }
+        let find = |m: &Model| Times::path(act).and_then(|p| m.find(p).ok());
+        let was = find(&self.last);
         let _ = self.last.apply(act);
+        self.times.note(act, (was, find(&self.last)), (lasted, sure));
         let there: BTreeSet<usize> = self.last.tree().into_values().chain([0]).collect();
         self.of.retain(|id, _| there.contains(id));
         let m = &self.last;
@@ -137,6 +152,7 @@ impl Kept {
         }
         if whole {
             new.owners = Some(BTreeSet::from([m.owner(id)]));
+            new.changed = self.times.of(id).cloned();
             new.attributes = has_attributes.then(|| BTreeSet::from([m.attribute(id)]));
         }
     }

@@ -17,11 +17,13 @@ use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::later::{Later, Shift, before, differ_by};
 use crate::model::{Model, Node};
+use crate::record::Lasted;
 use crate::reopen::{other_when_closed, reopened, reopened_apart};
 use crate::seen::same_objects;
 use crate::setting::{JUDGED_SECS, exported};
 use crate::soft::sets_attributes;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
+use crate::times::{Times, fits};
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
@@ -214,6 +216,10 @@ struct Caller {
 /// The acts of one caller, in their order, and how many of them are promised.
 struct Lane<'a> {
     acts: Vec<&'a Act>,
+    /// When each was done.
+    lasted: Vec<Lasted>,
+    /// Is there nobody else? Of what several change at once the order is not known.
+    alone: bool,
     promised_sync: usize,
     done: usize,
     /// So many of them were the setup's: they are durable, as a whole.
@@ -238,7 +244,10 @@ impl<'a> Lane<'a> {
         let acts: Vec<&Act> = done.into_iter().chain(under_way).collect();
         let one = acts.len() - count <= 1;
         assert!(one || !caller.alone, "P2: one caller has several acts under way");
-        Lane { acts, promised_sync, done: count, setup, attributes: caller.attributes }
+        let all = e.done.iter().chain(e.in_flight.iter().copied()).enumerate();
+        let lasted = all.filter(|(_, a)| is_mine(a)).map(|(n, _)| e.lasted(n)).collect();
+        let Caller { alone, attributes, .. } = caller;
+        Lane { acts, lasted, alone, promised_sync, done: count, setup, attributes }
     }
 
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
@@ -283,6 +292,7 @@ impl<'a> Lane<'a> {
         let model = &models[k];
         let names = model.tree();
         let mut objects = Vec::new();
+        let times = self.times(k, models);
         if let Some(path) = tree.keys().find(|p| !names.contains_key(**p)) {
             return Err(format!("{path} is there"));
         }
@@ -302,11 +312,25 @@ impl<'a> Lane<'a> {
             if !right {
                 return Err(format!("{path} is another (of {} bytes)", seen.size));
             }
+            if times.of(*id).is_some_and(|spans| !fits(spans, seen)) {
+                return Err(format!("{path} has the time of another change"));
+            }
             if seen.owner != model.owner(*id) {
                 return Err(format!("{path} is owned by another, or has other permissions"));
             }
         }
         same_objects(objects)
+    }
+
+    /// When the files were changed last, after `k` acts.
+    fn times(&self, k: usize, models: &[Model]) -> Times {
+        let mut times = Times::default();
+        let acts = self.acts.iter().zip(&self.lasted).enumerate().take(k);
+        for (i, (act, lasted)) in acts.skip(self.setup).filter(|_| self.alone) {
+            let find = |m: &Model| Times::path(act).and_then(|p| m.find(p).ok());
+            times.note(act, (find(&models[i]), find(&models[i + 1])), (*lasted, true));
+        }
+        times
     }
 
     /// May the file have these contents?
@@ -590,7 +614,8 @@ mod tests {
     /// them, and so many were the setup's.
     fn found(done: &[Act], setup: usize, there: &[(&str, Seen)]) -> Result<usize, String> {
         let (in_flight, callers, remote, plant) = (&[][..], 1, u64::MAX, Plant::NONE);
-        let e = Expected { done, in_flight, began: &[], setup, callers, remote, plant };
+        let e =
+            Expected { done, in_flight, began: &[], lasted: &[], setup, callers, remote, plant };
         let (alone, attributes) = (true, sets_attributes(&e));
         let caller = Caller { redo: false, remote: false, rests: true, alone, attributes };
         let tree: BTreeMap<String, Seen> =
@@ -639,7 +664,16 @@ mod tests {
         let done = acts(&[Act::Mkdir("/d".into()), create("/d/c0na"), Act::Fsync("/d".into())]);
         let least = |began: &[usize]| {
             let (in_flight, callers, remote, plant) = (&[][..], 2, u64::MAX, Plant::NONE);
-            let e = Expected { done: &done, in_flight, began, setup: 1, callers, remote, plant };
+            let e = Expected {
+                done: &done,
+                in_flight,
+                began,
+                lasted: &[],
+                setup: 1,
+                callers,
+                remote,
+                plant,
+            };
             let caller = Caller {
                 redo: false,
                 remote: false,

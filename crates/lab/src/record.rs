@@ -44,6 +44,10 @@ pub(crate) struct Recorded {
     pub(crate) remote: usize,
 }
 
+/// What the wall clock showed when an act began, and when it was answered, in nanoseconds; None: it
+/// is not known.
+pub(crate) type Lasted = Option<(u64, u64)>;
+
 /// Seconds of virtual time, pauses not counted, in which every scenario has ended.
 const SECS_MAX: u64 = 60;
 /// The mark of requests that are no act.
@@ -104,6 +108,25 @@ pub(crate) fn record(
 }
 
 impl Recorded {
+    /// When each of the acts was done; of one that is under way the end is open.
+    pub(crate) fn lasted(&self) -> Vec<Lasted> {
+        let mut all = vec![None; self.acts.len()];
+        let marks = self.trace.events.iter().filter_map(|e| match e {
+            Event::Mark(m) => Some(*m),
+            _ => None,
+        });
+        for (m, at) in marks.zip(&self.trace.marked) {
+            let Some(one) = all.get_mut((m / 2) as usize) else { continue };
+            *one = match *one {
+                Some((begun, _)) if m % 2 == 1 => Some((begun, *at)),
+                _ => Some((*at, u64::MAX)),
+            };
+        }
+        let turned = all.iter().flatten().find(|(begun, end)| begun > end);
+        assert!(turned.is_none(), "R1: an act began and ended at {turned:?}");
+        all
+    }
+
     /// Whatever the trace does not tell is promised to nobody, and no judge would see that.
     pub(crate) fn check(&self) {
         let mut known = Progress::default();
