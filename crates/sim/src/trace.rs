@@ -73,7 +73,7 @@ pub struct Trace {
     pub flushes: Vec<DiskId>,
     /// In order.
     pub events: Vec<Event>,
-    /// What the wall clock showed at each mark, in nanoseconds, in their order; none: nobody looked.
+    /// What the wall clock showed at each mark, in nanoseconds, in their order; none: not known.
     pub marked: Vec<u64>,
 }
 
