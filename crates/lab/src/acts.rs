@@ -1,4 +1,12 @@
 //! What a scenario does: operations on paths, and how each is asked of a volume.
+//!
+//! Invariants:
+//! * A1. A request is made with an inode for each path that it needs.
+//! * A2. What was written is told by who wrote it, and is no more than was given.
+//! * A3. What stands for a number is told from what stands for none: owners from 1 on, attributes
+//!   of a byte and more, masks of three bits.
+//! * A4. What an act changes, it is about: a file or directory that no path of it leads to is
+//!   judged as if nobody had touched it.
 
 use env::Rope;
 use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, Shift, SpaceOp, Stability, XattrMode};
@@ -134,12 +142,15 @@ impl Act {
     /// The act as the answer says that it was done: of a write that was cut short, as many bytes
     /// as were taken.
     pub(crate) fn answered_by(mut self, reply: &Reply) -> Act {
+        let is_write = self.written().is_some();
+        let told = matches!(reply, Reply::Written { .. });
+        assert!(told || !is_write, "A2: {self:?} is answered, and not how much of it was written");
         let asked = match &mut self {
             Act::Write(_, _, len, _) | Act::WriteSync(_, _, len, _) | Act::Emerge(_, len, _) => len,
             _ => return self,
         };
         if let Reply::Written { len, .. } = reply {
-            assert!(*len as usize <= *asked, "{len} bytes were written, {asked} were given");
+            assert!(*len as usize <= *asked, "A2: {len} bytes were written, {asked} were given");
             *asked = *len as usize;
         }
         self
@@ -232,6 +243,7 @@ impl Act {
 
     /// The request, with the inodes of `needs` in its order.
     pub(crate) fn request(&self, inos: &[u32]) -> Request {
+        assert_eq!(inos.len(), self.needs().len(), "A1: so many inodes for {self:?}");
         let make = |dir: u32, path: &str, kind: MakeKind| Request::Make {
             dir,
             name: split(path).1,
@@ -314,6 +326,7 @@ fn shift(ino: u32, way: Shift, offset: u64, len: u64) -> Request {
 }
 
 fn grant(ino: u32, mask: u8) -> Request {
+    assert!(mask <= 7, "A3: {mask:o} is no mask");
     let (name, value) = (ACCESS_LIST.to_vec(), list_with(mask));
     Request::SetXattr { ino, name, value, mode: XattrMode::Either, kill_sgid: false }
 }
@@ -343,6 +356,7 @@ pub(crate) fn mask_of(list: &[u8]) -> Option<u32> {
 
 /// What stands for a number: the permissions, the owner and the group.
 fn owned(n: u8) -> SetAttr {
+    assert!(n > 0, "A3: 0 stands for owners and permissions of two changes");
     let n = u32::from(n);
     let (mode, uid, gid) = (Some(0o700 | n & 0o77), Some(UID + n), Some(GID + n));
     SetAttr { mode, uid, gid, ..SetAttr::default() }
@@ -368,6 +382,7 @@ const GID: u32 = 2000;
 pub(crate) const ATTRIBUTE: &[u8] = b"user.attribute";
 
 fn set_attribute(ino: u32, value: Vec<u8>) -> Request {
+    assert!(!value.is_empty(), "A3: an empty attribute is told from none, and from no other");
     let (name, mode) = (ATTRIBUTE.to_vec(), XattrMode::Either);
     Request::SetXattr { ino, name, value, mode, kill_sgid: false }
 }
@@ -428,6 +443,31 @@ pub(crate) fn ino_of(reply: &Reply) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every kind of act, by all scenarios: what it changes is among what it is about.
+    #[test]
+    fn an_act_is_about_what_it_changes() {
+        for (name, _) in crate::scenarios() {
+            for seed in 0..6 {
+                let Some(script) = crate::scenario::script_on(name, seed, 1) else { continue };
+                for act in script.setup.iter().chain(&script.acts) {
+                    let about = act.paths();
+                    let files = act.changed_file().into_iter().chain(act.synced_file());
+                    assert!(files.clone().all(|p| about.contains(&p)), "A4: {act:?}");
+                    let parent = |p: &&str| split(p).0.to_owned();
+                    let parents: Vec<String> = about.iter().map(parent).collect();
+                    assert!(
+                        act.dirs().iter().all(|d| parents.contains(&(*d).to_owned())),
+                        "A4: {act:?}"
+                    );
+                    assert!(act.takes().iter().all(|p| about.contains(p)), "A4: {act:?}");
+                    let renamed = act.clone().renamed(|p| format!("/x{p}"));
+                    let wanted: Vec<String> = about.iter().map(|p| format!("/x{p}")).collect();
+                    assert_eq!(renamed.paths(), wanted, "A4: {act:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn owner_and_permissions_of_two_changes_are_told_apart() {

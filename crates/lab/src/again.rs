@@ -93,7 +93,16 @@ mod tests {
             let (setup, plant) = (r.setups[0].len(), Plant::NONE);
             let (callers, remote) = (r.callers, r.remote as u64);
             let (done, in_flight) = (&done[..], &in_flight[..]);
-            let e = Expected { done, in_flight, setup, callers, remote, plant };
+            let e = Expected {
+                done,
+                in_flight,
+                began: &[],
+                lasted: &[],
+                setup,
+                callers,
+                remote,
+                plant,
+            };
             cut_replay(&states.images(0), setting, &e, (flushes, &mut v));
             if !v.wrong.is_empty() {
                 break;

@@ -78,6 +78,8 @@ fn kept(images: &[Image], setting: Setting, (acts, at): (&[Act], &Progress), v: 
     let e = Expected {
         done: &done,
         in_flight: &in_flight,
+        began: &[],
+        lasted: &[],
         setup: 0,
         callers,
         remote: callers,

@@ -5,6 +5,8 @@
 //! Invariants, by which equal contents are equal page by page:
 //! * K1. No page that is kept is all zeros.
 //! * K2. None lies behind the end, and what a page has behind it is zero.
+//! * K3. A range that is put in or taken out lies within, and what was written elsewhere is there
+//!   as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -80,7 +82,7 @@ impl Contents {
     }
     /// Takes a range that it has out; what follows moves to its place.
     pub fn collapse(&mut self, at: u64, len: u64) {
-        assert!(at + len <= self.len, "a range of its own");
+        assert!(at + len <= self.len, "K3: {len} bytes at {at} of {} are taken out", self.len);
         self.zero(at..at + len);
         let mut new = Contents { len: self.len - len, pages: BTreeMap::new() };
         for (run, byte) in self.runs() {
@@ -88,10 +90,13 @@ impl Contents {
             new.write(to, &vec![byte; (run.end - run.start) as usize]);
         }
         new.check_end();
+        // Byte by byte.
+        debug_assert_eq!(new.written().count(), self.written().count(), "K3: some have gone");
         *self = new;
     }
     /// Puts zeros before what lies at `at`, which moves behind them.
     pub fn insert(&mut self, at: u64, len: u64) {
+        assert!(at <= self.len, "K3: {len} bytes are put in at {at} of {}", self.len);
         let mut new = Contents { len: self.len + len, pages: BTreeMap::new() };
         for (run, byte) in self.runs() {
             let stays = run.start..run.end.min(at);
@@ -101,6 +106,8 @@ impl Contents {
             }
         }
         new.check_end();
+        // Byte by byte.
+        debug_assert_eq!(new.written().count(), self.written().count(), "K3: some have gone");
         *self = new;
     }
     fn drop_if_zero(&mut self, n: u64, may_be: bool) {

@@ -4,11 +4,18 @@
 //!
 //! Invariants:
 //! * X1. Each seed is taken in once, in the order of the seeds: one command has one result.
+//! * X2. A state is counted where it is seen first: a run's states are the images that it adds to
+//!   those of its mode, and what is said of one that is broken leads to it again.
+//! * X3. A run ends when it has its states, has found what it was to find, or has no seeds left.
+//! * X4. The states of a seed come in the order of their names, each name once.
+//! * X5. At a cut no caller has more under way than one act, and one that a failing disk refused.
+//! * X6. A report has a run for each scenario that was asked for, and no scenario has more states
+//!   than its share and what one seed may add to it.
 
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
-use crate::record::{Progress, Recorded, record};
+use crate::record::{Lasted, Progress, Recorded, record};
 use crate::scenario::{
     BROKEN, EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, ZEROS, seeds,
 };
@@ -96,21 +103,43 @@ pub(crate) struct Judged {
 pub(crate) struct Known<'a> {
     pub(crate) done: Vec<Act>,
     pub(crate) in_flight: Vec<&'a Act>,
+    /// As of [`Expected`].
+    pub(crate) began: Vec<usize>,
+    pub(crate) lasted: Vec<Lasted>,
 }
 
 impl<'a> Known<'a> {
-    pub(crate) fn at(r: &'a Recorded, progress: &Progress, volume: usize) -> Known<'a> {
+    /// `lasted`: of all acts of the run.
+    pub(crate) fn at(
+        (r, lasted): (&'a Recorded, &[Lasted]),
+        progress: &Progress,
+        volume: usize,
+    ) -> Known<'a> {
         let mine = |i: &&usize| **i % r.setups.len() == volume;
         let answered = progress.answered.iter().filter(mine).map(|i| r.acts[*i].clone());
         let done = r.setups[volume].iter().cloned().chain(answered).collect();
         let in_flight = progress.in_flight.iter().filter(mine).map(|i| &r.acts[*i]).collect();
-        Known { done, in_flight }
+        // What was set up was done one after the other.
+        let setup = r.setups[volume].len();
+        let (mut count, mut before) = (setup, vec![setup]);
+        for i in &progress.answered {
+            count += usize::from(mine(&i));
+            before.push(count);
+        }
+        let since = |i: &usize| before[progress.since[i]];
+        let began = (0..setup).chain(progress.answered.iter().filter(mine).map(since)).collect();
+        let open = |i: &usize| lasted[*i].map(|(begun, _)| (begun, u64::MAX));
+        let answered = progress.answered.iter().filter(mine).map(|i| lasted[*i]);
+        let under_way = progress.in_flight.iter().filter(mine).map(open);
+        let lasted = vec![None; setup].into_iter().chain(answered).chain(under_way).collect();
+        Known { done, in_flight, began, lasted }
     }
 
     fn expected(&self, setup: usize, (r, o): (&Recorded, &CrashOptions)) -> Expected<'_> {
         let (done, in_flight) = (&self.done, &self.in_flight);
+        let (began, lasted) = (&self.began, &self.lasted);
         let (callers, remote) = (r.callers, r.remote as u64);
-        Expected { done, in_flight, setup, callers, remote, plant: o.plant }
+        Expected { done, in_flight, began, lasted, setup, callers, remote, plant: o.plant }
     }
 }
 
@@ -125,6 +154,7 @@ fn explore_script(
         return lifecycle::explore_life(o, seed, only);
     }
     let r = record(o.setting, o.plant, name, seed)?;
+    let lasted = r.lasted();
     let mut images = CrashImages::of_disks(&r.trace, r.base.clone());
     let mut progress = Progress { failed: r.failed.clone(), ..Progress::default() };
     let mut seen = BTreeSet::new();
@@ -133,7 +163,7 @@ fn explore_script(
     loop {
         if progress.begun >= r.from && only.is_none_or(|(c, _)| c == cut) {
             let known: Vec<Known<'_>> =
-                (0..r.setups.len()).map(|v| Known::at(&r, &progress, v)).collect();
+                (0..r.setups.len()).map(|v| Known::at((&r, &lasted), &progress, v)).collect();
             let expected: Vec<Expected<'_>> =
                 known.iter().zip(&r.setups).map(|(k, s)| k.expected(s.len(), (&r, o))).collect();
             for variant in 0..images.variants(RANDOM_VARIANTS) {
@@ -151,14 +181,24 @@ fn explore_script(
                 }
             }
         }
-        let broken = all.last().is_some_and(|j| !j.wrong.is_empty());
+        let broken = all.last().is_some_and(|j: &Judged| !j.wrong.is_empty());
         if only.is_none() && ((o.first && broken) || seen.len() as u64 >= o.states) {
-            return Ok(all);
+            return Ok(in_order(all));
         }
-        let Some(event) = images.step() else { return Ok(all) };
+        let Some(event) = images.step() else { return Ok(in_order(all)) };
         progress.note(event, r.acts.len());
+        let (busy, callers) = (progress.in_flight.len(), r.callers as usize * r.setups.len());
+        let most = callers + r.failed.len();
+        assert!(busy <= most, "X5: {busy} acts of {callers} callers are under way at {cut}");
         cut += 1;
     }
+}
+
+/// X4.
+pub(crate) fn in_order(all: Vec<Judged>) -> Vec<Judged> {
+    let rises = all.is_sorted_by(|a, b| a.id < b.id);
+    assert!(rises, "X4: of {} states one comes before an earlier one", all.len());
+    all
 }
 
 /// What has been explored of a scenario. Seeds are taken in whenever they are finished, but in
@@ -167,6 +207,7 @@ struct Merge<'a> {
     options: &'a CrashOptions,
     /// Images of the whole mode.
     images: &'a mut BTreeSet<u64>,
+    /// By their places behind the first seed, as what follows.
     finished: BTreeMap<u64, Result<Vec<Judged>, String>>,
     next: u64,
     last: u64,
@@ -181,7 +222,7 @@ impl Merge<'_> {
         while !self.full
             && let Some(states) = self.finished.remove(&self.next)
         {
-            let seed = scattered(&self.run.scenario, self.next);
+            let seed = seed_of(self.options, &self.run.scenario, self.next);
             self.next += 1;
             match states {
                 Err(why) => {
@@ -211,6 +252,8 @@ impl Merge<'_> {
 fn broken(o: &CrashOptions, run: &mut Run, (seed, id): (u64, StateId), what: String) {
     if run.violations.len() < KEPT {
         let state = format!("{}:{seed}:{}:{}", run.scenario, id.0, id.1);
+        let parts = state.split(':').count();
+        assert_eq!(parts, 4, "X2: {state} does not lead to its state again");
         let plant = o.plant.0.map_or(String::new(), |p| format!(" --plant {p}"));
         let replay = {
             let Setting { mode, .. } = o.setting;
@@ -220,9 +263,11 @@ fn broken(o: &CrashOptions, run: &mut Run, (seed, id): (u64, StateId), what: Str
     }
 }
 
-/// The sequences are walked in a scattered order, so that a part of them is a fair sample.
-fn scattered(scenario: &str, n: u64) -> u64 {
-    seeds(scenario).map_or(n, |all| n.wrapping_mul(131) % all)
+/// The n-th seed from the first one on; behind the last number of all comes 0. The sequences are
+/// walked in a scattered order, so that a part of them is a fair sample.
+fn seed_of(o: &CrashOptions, scenario: &str, n: u64) -> u64 {
+    let seed = o.seed.wrapping_add(n);
+    seeds(scenario).map_or(seed, |all| seed.wrapping_mul(131) % all)
 }
 
 fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
@@ -349,29 +394,34 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
         let share = if each { o.states } else { share };
         let share = if names.len() > 1 { share.min(states_max(name)) } else { share };
         let options = CrashOptions { states: share, ..o.clone() };
+        let before = images.len() as u64;
         let run = explore_scenario(&options, name, &mut images);
+        let (added, states) = (images.len() as u64 - before, run.states);
+        assert_eq!(added, states, "X2: {name} counts other states than it has added");
         left = left.saturating_sub(run.states);
         let stop = o.first && !run.violations.is_empty();
         report.runs.push(run);
         if stop {
-            break;
+            return Ok(report);
         }
     }
+    let (has, asked) = (report.runs.len(), names.len());
+    assert_eq!(has, asked, "X6: runs of all scenarios that were asked for");
     Ok(report)
 }
 
 fn explore_scenario(o: &CrashOptions, name: &str, images: &mut BTreeSet<u64>) -> Run {
-    let last = seeds(name).map_or(u64::MAX, |n| o.seed.saturating_add(n));
+    let last = seeds(name).unwrap_or(u64::MAX);
     let merge = Mutex::new(Merge {
         options: o,
         images,
         finished: BTreeMap::new(),
-        next: o.seed,
+        next: 0,
         last,
         run: empty_run(o, name, o.seed),
         full: false,
     });
-    let next = AtomicU64::new(o.seed);
+    let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let full = || merge.lock().expect("nobody panics holding it").full;
     std::thread::scope(|s| {
@@ -382,13 +432,16 @@ fn explore_scenario(o: &CrashOptions, name: &str, images: &mut BTreeSet<u64>) ->
                     if n >= last {
                         return;
                     }
-                    let states = explore_script(o, name, scattered(name, n), None);
+                    let states = explore_script(o, name, seed_of(o, name, n), None);
                     merge.lock().expect("nobody panics holding it").take(n, states);
                 }
             });
         }
     });
-    merge.into_inner().expect("nobody panics holding it").run
+    let all = merge.into_inner().expect("nobody panics holding it");
+    let (states, wanted) = (all.run.states, o.states);
+    assert!(all.full, "X3: {name} has {states} states of {wanted}, and seeds from {} on", all.next);
+    all.run
 }
 
 /// Builds one state again and judges it; `state` as a violation names it.
@@ -590,6 +643,18 @@ mod tests {
         let o = CrashOptions { scenario, plant, first: true, ..options(Mode::Selective, 150) };
         let report = explore(&o).unwrap();
         assert!(report.runs.iter().any(|r| !r.violations.is_empty()));
+    }
+
+    #[test]
+    fn behind_the_last_seed_of_all_comes_the_first() {
+        for (scenario, seed) in
+            [("append", u64::MAX), ("append", u64::MAX - 1), ("seq-1", u64::MAX)]
+        {
+            let o =
+                CrashOptions { seed, scenario: Some(scenario.into()), ..options(Mode::Sync, 90) };
+            let runs = explore(&o).unwrap().runs;
+            assert!(runs[0].states >= 90 && runs[0].violations.is_empty(), "{:?}", runs[0]);
+        }
     }
 
     #[test]

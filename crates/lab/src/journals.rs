@@ -96,6 +96,8 @@ mod tests {
         let e = Expected {
             done: &done,
             in_flight: &in_flight,
+            began: &[],
+            lasted: &[],
             setup: 0,
             callers: 1,
             remote: 1,

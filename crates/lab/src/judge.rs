@@ -1,11 +1,20 @@
 //! What a crash image must show: recovery succeeds, the volume is sound, everything that was
 //! promised is there, and nothing that nobody made. The promises are those of the mode's row in the
 //! table of modes.
+//!
+//! Invariants:
+//! * J1. A state is judged by what is known of each of its volumes, and of no other: an expectation
+//!   for each, and the disks that all of them have.
+//! * J2. What is expected is of one run: its setup has been answered, and no caller has more under
+//!   way than there can be.
+//! * J3. What is promised of an object is promised while there is one.
+//! * J4. A verdict says what is wrong in words.
 
 use crate::acts::Act;
 use crate::contents::Contents;
 use crate::model::{Model, Node};
 use crate::prefix::How;
+use crate::record::Lasted;
 use crate::seen::same_objects;
 use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind, recover};
@@ -25,6 +34,10 @@ pub(crate) struct Expected<'a> {
     pub(crate) done: &'a [Act],
     /// One of each caller at most.
     pub(crate) in_flight: &'a [&'a Act],
+    /// How many of `done` had been answered when each of them began; none: that is not known.
+    pub(crate) began: &'a [usize],
+    /// When each of them, and then each under way, was done; none: that is not known.
+    pub(crate) lasted: &'a [Lasted],
     /// How many of `done` are the setup's.
     pub(crate) setup: usize,
     /// How many callers there are.
@@ -33,6 +46,30 @@ pub(crate) struct Expected<'a> {
     pub(crate) remote: u64,
     /// The planted bug, for those that are in recovery.
     pub(crate) plant: Plant,
+}
+
+impl Expected<'_> {
+    /// J2.
+    fn check(&self) {
+        let (setup, done, busy) = (self.setup, self.done.len(), self.in_flight.len() as u64);
+        assert!(setup <= done, "J2: {setup} acts of the setup, and {done} were answered");
+        // One that a failing disk has refused is under way for good.
+        let most = 2 * self.callers;
+        assert!(busy <= most, "J2: {busy} acts are under way, of {} callers", self.callers);
+        let known = self.began.is_empty() || self.began.len() == done;
+        let late = (0..).zip(self.began).find(|(n, began)| *began > n);
+        assert!(known && late.is_none(), "J2: act {late:?} of {done} was answered, then begun");
+    }
+
+    /// When the n-th of the answered acts, and then of those under way, was done.
+    pub(crate) fn lasted(&self, n: usize) -> Lasted {
+        self.lasted.get(n).copied().flatten()
+    }
+
+    /// How many had been answered when this one began.
+    pub(crate) fn before(&self, n: usize) -> usize {
+        if self.callers <= 1 { n } else { self.began.get(n).copied().unwrap_or(0) }
+    }
 }
 
 /// What was found wrong, and what was lost without a promise.
@@ -71,6 +108,22 @@ pub(crate) fn judge(
         VolumeKind::Ext4 { .. } => digest.is_multiple_of(E2FSCK_EXT4_OF),
     };
     let e = &all[0];
+    all.iter().for_each(Expected::check);
+    let (volumes, disks) = (usize::from(setting.volumes), images.len());
+    let logs = disks.checked_sub(volumes);
+    assert!(all.len() == volumes && logs.is_some_and(|n| n <= 1), "J1: {volumes} on {disks} disks");
+    let v = judge_by(images, setting, (all, e), (digest, by_e2fsck));
+    assert!(v.wrong.iter().all(|w| !w.trim().is_empty()), "J4: {:?}", v.wrong);
+    v
+}
+
+/// The same by the promises of the mode.
+fn judge_by(
+    images: &[Image],
+    setting: Setting,
+    (all, e): (&[Expected<'_>], &Expected<'_>),
+    (digest, by_e2fsck): (u64, bool),
+) -> Verdict {
     if setting.is_prefix() {
         let apart = setting.volumes > 1 && (digest >> 16).is_multiple_of(2);
         let how = How { by_e2fsck, apart, closed: (digest >> 18).is_multiple_of(CLOSED_OF) };
@@ -276,7 +329,6 @@ pub(crate) fn synced(
     v: &mut Verdict,
 ) {
     let mut promised: BTreeMap<usize, Contents> = BTreeMap::new();
-    let mut touched: BTreeSet<usize> = BTreeSet::new();
     let mut m = Model::default();
     for (i, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
         let answered = i < e.done.len();
@@ -301,7 +353,6 @@ pub(crate) fn synced(
         };
         for id in ids {
             promised.remove(&id);
-            touched.insert(id);
         }
         let _ = m.apply(act);
         if !answered {
@@ -314,7 +365,11 @@ pub(crate) fn synced(
             m.tree().values().for_each(|id| promise(&m, Some(*id), &mut promised));
         }
     }
-    for (path, id) in m.tree() {
+    let tree_of_all = m.tree();
+    let there: BTreeSet<usize> = tree_of_all.values().copied().collect();
+    let gone = promised.keys().find(|id| !there.contains(id));
+    assert!(gone.is_none(), "J3: object {gone:?} is promised, and has no name");
+    for (path, id) in tree_of_all {
         let Some(bytes) = promised.get(&id) else {
             if names_go && !tree.contains_key(&path) {
                 v.losses.insert("names");

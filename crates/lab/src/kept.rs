@@ -2,13 +2,19 @@
 //! keeps its bytes, its owner and its attribute under a name that it had then or got later; and a
 //! directory that was fsynced has the names that it had, until an act changes one. Other judges
 //! forget a file when one of its names changes, and look at nothing but its bytes.
+//!
+//! Invariants:
+//! * E1. What is promised is promised of objects that there are, and a name of what it leads to.
+//! * E2. What was just made durable is among what an object may show, until an act changes it.
 
 use crate::acts::{Act, split};
 use crate::contents::Contents;
-use crate::judge::{Expected, Verdict};
+use crate::judge::{Expected, Verdict, after};
 use crate::model::{Model, Node};
+use crate::record::Lasted;
 use crate::seen::Paths;
 use crate::soft::{Edge, Entry};
+use crate::times::{Spans, Times, fits};
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
 
@@ -21,6 +27,8 @@ struct Promise {
     bytes: Option<Contents>,
     owners: Option<BTreeSet<Option<u8>>>,
     attributes: Option<BTreeSet<Attribute>>,
+    /// When its contents may have been changed last.
+    changed: Option<Spans>,
 }
 
 impl Promise {
@@ -32,6 +40,9 @@ impl Promise {
         if self.owners.as_ref().is_some_and(|all| !all.contains(&s.owner)) {
             return Some("another owner, or other permissions");
         }
+        if self.changed.as_ref().is_some_and(|spans| !fits(spans, s)) {
+            return Some("the time of another change");
+        }
         let told = self.attributes.as_ref().is_some_and(|all| !all.contains(&s.attribute));
         told.then_some("another attribute")
     }
@@ -42,15 +53,16 @@ pub(crate) struct Kept {
     of: BTreeMap<usize, Promise>,
     names: BTreeMap<Edge, usize>,
     last: Model,
+    times: Times,
 }
 
 impl Kept {
     /// Of these acts. `has_attributes`: is it known what attributes there are?
     pub(crate) fn of(e: &Expected<'_>, has_attributes: bool) -> Kept {
         let (of, names) = (BTreeMap::new(), BTreeMap::new());
-        let mut k = Kept { of, names, last: Model::default() };
+        let mut k = Kept { of, names, last: Model::default(), times: Times::default() };
         for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
-            k.change(act);
+            k.change(act, (e.lasted(n), n < e.done.len()));
             if n >= e.done.len() {
                 continue;
             }
@@ -68,19 +80,52 @@ impl Kept {
             ids.iter().for_each(|id| k.promise(*id, whole, has_attributes));
             if whole && (all || e.callers == 1) {
                 ids.iter().for_each(|id| k.promise_names(*id));
+            } else if whole && ids.iter().any(|id| matches!(k.last.node(*id), Node::Dir(_))) {
+                // What others do meanwhile may have come too late for it.
+                let then = after(&e.done[..e.before(n)]);
+                ids.iter().for_each(|id| k.promise_names_of(*id, &then));
             }
         }
+        k.check();
         k
     }
 
+    /// E1 and E2.
+    fn check(&self) {
+        let m = &self.last;
+        let there: BTreeSet<usize> = m.tree().into_values().chain([0]).collect();
+        for (id, promise) in &self.of {
+            assert!(there.contains(id), "E1: object {id} is promised, and has gone");
+            let owner = promise.owners.as_ref().is_none_or(|all| all.contains(&m.owner(*id)));
+            let about = promise.attributes.as_ref();
+            let about = about.is_none_or(|all| all.contains(&m.attribute(*id)));
+            assert!(owner && about, "E2: object {id} may not show what was last given to it");
+            let (Some(bytes), Node::File(now)) = (&promise.bytes, m.node(*id)) else { continue };
+            // Compared byte by byte, for each state.
+            debug_assert!(bytes == now, "E2: object {id} has other contents by now");
+        }
+        for ((dir, name), id) in &self.names {
+            let leads = there.contains(dir)
+                && matches!(m.node(*dir), Node::Dir(all) if all.get(name) == Some(id));
+            assert!(leads, "E1: a name in {dir} is promised, and leads elsewhere than to {id}");
+        }
+    }
+
     /// An act changes what was promised.
-    fn change(&mut self, act: &Act) {
+    fn change(&mut self, act: &Act, (lasted, sure): (Lasted, bool)) {
         let id = |p: &str, m: &Model| m.find(p).ok();
         let cut = act.changed_file().and_then(|p| id(p, &self.last));
         if let Some(p) = cut.and_then(|id| self.of.get_mut(&id)) {
             p.bytes = None;
+            p.changed = match (p.changed.take(), lasted) {
+                (Some(spans), Some(span)) => Some([spans, vec![span]].concat()),
+                _ => None,
+            };
         }
+        let find = |m: &Model| Times::path(act).and_then(|p| m.find(p).ok());
+        let was = find(&self.last);
         let _ = self.last.apply(act);
+        self.times.note(act, (was, find(&self.last)), (lasted, sure));
         let there: BTreeSet<usize> = self.last.tree().into_values().chain([0]).collect();
         self.of.retain(|id, _| there.contains(id));
         let m = &self.last;
@@ -107,6 +152,7 @@ impl Kept {
         }
         if whole {
             new.owners = Some(BTreeSet::from([m.owner(id)]));
+            new.changed = self.times.of(id).cloned();
             new.attributes = has_attributes.then(|| BTreeSet::from([m.attribute(id)]));
         }
     }
@@ -145,6 +191,17 @@ impl Kept {
     fn promise_names(&mut self, dir: usize) {
         if let Node::Dir(all) = self.last.node(dir) {
             self.names.extend(all.iter().map(|(name, id)| ((dir, name.clone()), *id)));
+        }
+    }
+
+    /// The same of those that it had then, too.
+    fn promise_names_of(&mut self, dir: usize, then: &Model) {
+        let had = then.tree().into_values().chain([0]).any(|id| id == dir);
+        if let Some(Node::Dir(old)) = had.then(|| then.node(dir))
+            && let Node::Dir(all) = self.last.node(dir)
+        {
+            let kept = all.iter().filter(|(name, id)| old.get(*name) == Some(*id));
+            self.names.extend(kept.map(|(name, id)| ((dir, name.clone()), *id)));
         }
     }
 

@@ -54,6 +54,7 @@ mod shared_disk;
 mod shown;
 mod soft;
 mod subject;
+mod times;
 #[cfg(test)]
 mod waits;
 

@@ -8,7 +8,7 @@
 use crate::acts::Act;
 use crate::again::recorded_recovery;
 use crate::contents::Contents;
-use crate::crash::{CrashOptions, Judged, StateId};
+use crate::crash::{CrashOptions, Judged, StateId, in_order};
 use crate::judge::{e2fsck, force_repair};
 use crate::model::{Model, Node};
 use crate::record::Progress;
@@ -96,7 +96,8 @@ fn after(times: u64) -> Vec<Act> {
 fn names_after(acts: &[Act]) -> BTreeMap<String, Option<Contents>> {
     let mut m = Model::default();
     for a in acts {
-        let _ = m.apply(a); // each is possible
+        let done = m.apply(a);
+        assert_eq!(done, Ok(()), "{a:?} of the scripted life is not possible");
     }
     let bytes = |id: usize| match m.node(id) {
         Node::File(bytes) => Some(bytes.clone()),
@@ -110,6 +111,8 @@ impl Names {
     fn at(answered: usize, times: u64) -> Names {
         let old = names_after(&before(times));
         let new = names_after(&[before(times), during(times)].concat());
+        let all = during(times).len();
+        assert!(answered <= all, "{answered} acts of {all} were answered");
         if answered == during(times).len() {
             return Names { times, possible: new.keys().cloned().collect(), kept: new };
         }
@@ -203,6 +206,10 @@ fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
     let recovery = Stage { base: std::mem::replace(&mut all, recovered), trace };
     let mut v = open(&all, o.setting, o.plant, seed)?;
     let done = v.act_in_lanes(&during(times), 1, (1, false), 60);
+    if let Some(act) = never_answered(&during(times), &done) {
+        v.leave();
+        return Err(format!("in mode {}: {act:?} is never answered", o.setting.mode));
+    }
     let failed = done.into_iter().flatten().find_map(Result::err);
     let closed = failed.map_or_else(|| v.shut(), Err);
     if o.plant == Plant::NONE {
@@ -210,6 +217,12 @@ fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
     }
     let trace = std::mem::take(&mut v.world.trace);
     Ok(vec![recovery, Stage { base: all, trace }])
+}
+
+/// The first act that got no answer: whoever left it out would take it for one under way, of which
+/// nothing is promised.
+fn never_answered<'a, T>(acts: &'a [Act], answers: &[Option<T>]) -> Option<&'a Act> {
+    acts.iter().zip(answers).find(|(_, answer)| answer.is_none()).map(|(act, _)| act)
 }
 
 /// The states of one seed, each judged once. `only`: one of them.
@@ -243,9 +256,9 @@ pub(crate) fn explore_life(
                     all.push(Judged { id: (cut, variant), digest, wrong, losses, again: 0 });
                 }
             }
-            let broken = all.last().is_some_and(|j| !j.wrong.is_empty());
+            let broken = all.last().is_some_and(|j: &Judged| !j.wrong.is_empty());
             if only.is_none() && ((o.first && broken) || seen.len() as u64 >= o.states) {
-                return Ok(all);
+                return Ok(in_order(all));
             }
             let event = images.step();
             cut += 1;
@@ -253,7 +266,7 @@ pub(crate) fn explore_life(
             progress.note(event, during(times).len());
         }
     }
-    Ok(all)
+    Ok(in_order(all))
 }
 
 /// Judges a state: as it is, recovered, and used and cut off once more in another mode.
@@ -385,6 +398,15 @@ mod tests {
             let none: Vec<String> = Vec::new();
             assert_eq!(found(Setting::plain(mode.mode), None, 60), none, "{}", mode.name);
         }
+    }
+
+    #[test]
+    fn what_is_never_answered_is_told() {
+        let acts = super::during(1);
+        let mut answers = vec![Some(()); acts.len()];
+        assert_eq!(super::never_answered(&acts, &answers), None);
+        answers[3] = None;
+        assert_eq!(super::never_answered(&acts, &answers), Some(&acts[3]));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! * M1. Each name leads to an object that there is, and each object but the root has a name.
 //! * M2. A directory has one name, and lies below the root.
 //! * M3. An operation that is refused has changed nothing.
+//! * M4. Attributes and owners are of objects that there are.
+//! * M5. What was made is found under its name, and what was taken away is not: a number is given
+//!   once.
 
 use crate::acts::{Act, payload, split};
 use crate::contents::Contents;
@@ -90,9 +93,17 @@ impl Model {
             return Err(FsError::Exists);
         }
         names.insert(name, id);
-        self.nodes.insert(id, Arc::new(node));
+        let before = self.nodes.insert(id, Arc::new(node));
+        assert!(before.is_none(), "M5: {path} is given the number of another, {id}");
         self.next += 1;
         Ok(())
+    }
+    /// The object is gone, with all that is about it.
+    fn remove(&mut self, id: usize) {
+        let before = self.nodes.remove(&id);
+        assert!(before.is_some() && id != 0, "M1: object {id} goes, and is not there");
+        self.attributes.remove(&id);
+        self.owners.remove(&id);
     }
     fn is_dir(&self, id: usize) -> bool {
         matches!(*self.nodes[&id], Node::Dir(_))
@@ -102,7 +113,7 @@ impl Model {
     }
     fn drop_if_unnamed(&mut self, id: usize) {
         if !self.is_named(id) {
-            self.nodes.remove(&id);
+            self.remove(id);
         }
     }
     fn file(&mut self, path: &str) -> Result<&mut Contents> {
@@ -224,7 +235,8 @@ impl Model {
         if self.is_dir(id) {
             return Err(FsError::IsDir);
         }
-        self.dir(dir)?.remove(&name);
+        let gone = self.dir(dir)?.remove(&name);
+        assert_eq!(gone, Some(id), "M5: {p} is another's name");
         self.drop_if_unnamed(id);
         Ok(())
     }
@@ -238,8 +250,9 @@ impl Model {
         if !self.is_empty_dir(id) {
             return Err(FsError::NotEmpty);
         }
-        self.dir(dir)?.remove(&name);
-        self.nodes.remove(&id);
+        let gone = self.dir(dir)?.remove(&name);
+        assert_eq!(gone, Some(id), "M5: {p} is another's name");
+        self.remove(id);
         Ok(())
     }
 
@@ -275,6 +288,7 @@ impl Model {
         assert_eq!(moved, Some(what), "M1: {a} is another's name");
         let replaced = self.dir(db).map(|names| names.insert(nb, what));
         assert_eq!(replaced, Ok(over), "M3: {b} has gone with what was moved there");
+        assert!(self.find(b) == Ok(what), "M5: {a} was moved, and {b} is another");
         if let Some(over) = over {
             self.drop_if_unnamed(over);
         }
@@ -301,10 +315,14 @@ impl Model {
         if loops {
             return Err(FsError::Invalid);
         }
-        self.dir(da)?.insert(na, of_b);
+        let before = self.dir(da)?.insert(na, of_b);
+        assert_eq!(before, Some(of_a), "M1: {a} is another's name");
         // What was there may have moved with the first.
         match self.nodes.get_mut(&in_b).map(Arc::make_mut) {
-            Some(Node::Dir(names)) => drop(names.insert(nb, of_a)),
+            Some(Node::Dir(names)) => {
+                let before = names.insert(nb, of_a);
+                assert_eq!(before, Some(of_b), "M1: {b} is another's name");
+            }
             _ => panic!("M3: {a} was given {b}'s object, and {b} cannot be given its"),
         }
         Ok(())
@@ -348,6 +366,9 @@ mod tests {
         assert!(named.iter().all(once), "M2 after {what:?}: {named:?}");
         let reached: BTreeSet<usize> = m.tree().into_values().chain([0]).collect();
         assert_eq!(reached, there, "M2 after {what:?}: some are not below the root");
+        let about = m.attributes.keys().chain(m.owners.keys());
+        let gone: Vec<&usize> = about.filter(|id| !there.contains(id)).collect();
+        assert!(gone.is_empty(), "M4 after {what:?}: {gone:?}");
     }
 
     #[test]
@@ -361,6 +382,9 @@ mod tests {
                     (Act::Unlink(p), _) if rng.one_in(3) => Act::Vanish(p, 100),
                     (Act::Create(p), _) if rng.one_in(4) => Act::Emerge(p, 700, 3),
                     (Act::Mkdir(a), Act::Mkdir(b)) => Act::Exchange(a, b),
+                    (Act::Fdatasync(p), _) if rng.one_in(2) => Act::Attribute(p, 40, 3),
+                    (Act::Fdatasync(p), _) => Act::Own(p, 5),
+                    (Act::Fsync(p), _) if rng.one_in(2) => Act::Strip(p),
                     (act, _) => act,
                 };
                 let before = m.clone();

@@ -2,6 +2,10 @@
 //! kernel holds each inode that it has looked up or made for a while: what loses its last name
 //! meanwhile is freed only when the hold is given back. How long is chosen by a seed, so that one
 //! run is like the other.
+//!
+//! Invariants:
+//! * H1. Each hold is given back once: those taken are those given back and those that are left.
+//! * H2. None is kept for longer than it was to be.
 
 use crate::acts::{Act, emerging, ino_of, lingering, split};
 use env::Rng;
@@ -17,29 +21,46 @@ pub(crate) struct Holds {
     /// Inodes, each with the act after which it is given back.
     all: Vec<(u32, u64)>,
     acts: u64,
+    /// So many were taken, and given back.
+    taken: usize,
+    given: usize,
 }
 
 impl Holds {
     /// None yet.
     pub(crate) fn new(seed: u64) -> Holds {
-        Holds { rng: Rng::new(seed), all: Vec::new(), acts: 0 }
+        Holds { rng: Rng::new(seed), all: Vec::new(), acts: 0, taken: 0, given: 0 }
     }
 
     /// One more hold of this inode.
     pub(crate) fn take(&mut self, ino: u32) {
         let until = self.acts + self.rng.below(ACTS_MAX);
         self.all.push((ino, until));
+        self.taken += 1;
+    }
+
+    /// H1 and H2.
+    fn check(&self) {
+        let (taken, given, left) = (self.taken, self.given, self.all.len());
+        assert_eq!(taken, given + left, "H1: of {taken} holds {given} were given back");
+        let late = self.all.iter().find(|(_, until)| *until < self.acts);
+        assert!(late.is_none(), "H2: {late:?} is held after {} acts", self.acts);
     }
 
     /// An act has ended: what is given back now, an inode for each hold of it.
     pub(crate) fn due(&mut self) -> Vec<u32> {
         let acts = self.acts;
         self.acts += 1;
-        self.all.extract_if(.., |(_, until)| *until <= acts).map(|(ino, _)| ino).collect()
+        let due = self.all.extract_if(.., |(_, until)| *until <= acts);
+        let due: Vec<u32> = due.map(|(ino, _)| ino).collect();
+        self.given += due.len();
+        self.check();
+        due
     }
 
     /// What is held still.
     pub(crate) fn rest(self) -> Vec<u32> {
+        self.check();
         self.all.into_iter().map(|(ino, _)| ino).collect()
     }
 }

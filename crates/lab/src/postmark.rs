@@ -1,6 +1,9 @@
 //! PostMark's workload, version 1.5: a pool of small files as a mail server has them, and
 //! transactions that each read or append to one file and create or delete another. It draws what is
 //! to be done from a seed; it asks nobody to do it.
+//!
+//! Invariants:
+//! * N1. A file is no shorter than the least and no longer than the most.
 
 use env::Rng;
 
@@ -42,6 +45,9 @@ pub(crate) struct PostMark {
 impl PostMark {
     /// No file yet.
     pub(crate) fn new(told: Parameters, seed: u64) -> PostMark {
+        let (least, most) = told.bytes;
+        let tenths = told.reads <= 10 && told.creates <= 10;
+        assert!(least < most && tenths, "N1: {told:?} is no mail server's");
         PostMark { rng: Rng::new(seed), told, files: Vec::new(), next: 0 }
     }
 
@@ -86,6 +92,8 @@ impl PostMark {
         }
         let len = 1 + self.rng.below(room);
         self.files[i].1 += len;
+        let ((least, most), now) = (self.told.bytes, self.files[i].1);
+        assert!((least..=most).contains(&now), "N1: file {name} has {now} bytes");
         Some(Step::Append(name, at, len))
     }
 

@@ -6,6 +6,10 @@
 //! * P1. No prefix ends within the setup, which was durable as a whole, and what is promised has
 //!   been answered.
 //! * P2. A caller who is alone has one act under way at the most.
+//! * P3. There is a tree for each volume, and the disks are as many as before.
+//! * P4. A prefix is one of the acts: there is a model of each moment, and no more of them are lost
+//!   than were not promised.
+//! * P5. What a later act may have written is a range of bytes that it was asked for.
 
 use crate::acts::{Act, LINGERS_AT};
 use crate::contents::Contents as Bytes;
@@ -13,11 +17,13 @@ use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::later::{Later, Shift, before, differ_by};
 use crate::model::{Model, Node};
+use crate::record::Lasted;
 use crate::reopen::{other_when_closed, reopened, reopened_apart};
 use crate::seen::same_objects;
 use crate::setting::{JUDGED_SECS, exported};
 use crate::soft::sets_attributes;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
+use crate::times::{Times, fits};
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
@@ -79,6 +85,8 @@ pub(crate) fn judge(images: &[Image], setting: Setting, all: &[Expected<'_>], ho
             return v;
         }
     };
+    let (found, volumes, disks) = (trees.len(), all.len(), closed.len());
+    assert!(found == volumes && disks == images.len(), "P3: {found} of {volumes} on {disks} disks");
     if how.closed && !how.apart {
         let other = other_when_closed(&closed, setting, (&trees, attributes));
         v.wrong.extend(other);
@@ -208,6 +216,10 @@ struct Caller {
 /// The acts of one caller, in their order, and how many of them are promised.
 struct Lane<'a> {
     acts: Vec<&'a Act>,
+    /// When each was done.
+    lasted: Vec<Lasted>,
+    /// Is there nobody else? Of what several change at once the order is not known.
+    alone: bool,
     promised_sync: usize,
     done: usize,
     /// So many of them were the setup's: they are durable, as a whole.
@@ -222,11 +234,20 @@ impl<'a> Lane<'a> {
         let done: Vec<&Act> = e.done.iter().filter(is_mine).collect();
         let setup = e.done.iter().take(e.setup).filter(is_mine).count();
         let under_way = e.in_flight.iter().copied().filter(is_mine);
-        let (promised_sync, count) = (promised(&done, setup, caller), done.len());
+        // By their places among his own.
+        let mut own = vec![0];
+        e.done.iter().for_each(|a| own.push(own[own.len() - 1] + usize::from(is_mine(&a))));
+        let is_own = |n: &usize| own[n + 1] > own[*n];
+        let began = (0..e.done.len()).filter(is_own).map(|n| own[e.before(n)]);
+        let began: Vec<usize> = began.collect();
+        let (promised_sync, count) = (promised(&done, &began, setup, caller), done.len());
         let acts: Vec<&Act> = done.into_iter().chain(under_way).collect();
         let one = acts.len() - count <= 1;
         assert!(one || !caller.alone, "P2: one caller has several acts under way");
-        Lane { acts, promised_sync, done: count, setup, attributes: caller.attributes }
+        let all = e.done.iter().chain(e.in_flight.iter().copied()).enumerate();
+        let lasted = all.filter(|(_, a)| is_mine(a)).map(|(n, _)| e.lasted(n)).collect();
+        let Caller { alone, attributes, .. } = caller;
+        Lane { acts, lasted, alone, promised_sync, done: count, setup, attributes }
     }
 
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
@@ -243,10 +264,16 @@ impl<'a> Lane<'a> {
             // Nobody asks for a moment of the setup, which may have many.
             models.push(if i + 1 < self.setup { Model::default() } else { model.clone() });
         }
+        let (has, acts) = (models.len(), self.acts.len());
+        assert_eq!(has, acts + 1, "P4: a model of each moment");
         let mut nearest = String::new();
         for k in (least..=self.acts.len()).rev() {
             match self.compare(tree, k, &models, mode) {
-                Ok(()) => return Ok(self.done.saturating_sub(k)),
+                Ok(()) => {
+                    let lost = self.done.saturating_sub(k);
+                    assert!(lost <= done - least, "P4: {lost} of {done} are lost, not {least}");
+                    return Ok(lost);
+                }
                 Err(why) => nearest = format!("{why}; {nearest}"),
             }
         }
@@ -265,6 +292,7 @@ impl<'a> Lane<'a> {
         let model = &models[k];
         let names = model.tree();
         let mut objects = Vec::new();
+        let times = self.times(k, models);
         if let Some(path) = tree.keys().find(|p| !names.contains_key(**p)) {
             return Err(format!("{path} is there"));
         }
@@ -284,11 +312,25 @@ impl<'a> Lane<'a> {
             if !right {
                 return Err(format!("{path} is another (of {} bytes)", seen.size));
             }
+            if times.of(*id).is_some_and(|spans| !fits(spans, seen)) {
+                return Err(format!("{path} has the time of another change"));
+            }
             if seen.owner != model.owner(*id) {
                 return Err(format!("{path} is owned by another, or has other permissions"));
             }
         }
         same_objects(objects)
+    }
+
+    /// When the files were changed last, after `k` acts.
+    fn times(&self, k: usize, models: &[Model]) -> Times {
+        let mut times = Times::default();
+        let acts = self.acts.iter().zip(&self.lasted).enumerate().take(k);
+        for (i, (act, lasted)) in acts.skip(self.setup).filter(|_| self.alone) {
+            let find = |m: &Model| Times::path(act).and_then(|p| m.find(p).ok());
+            times.note(act, (find(&models[i]), find(&models[i + 1])), (*lasted, true));
+        }
+        times
     }
 
     /// May the file have these contents?
@@ -427,6 +469,8 @@ impl<'a> Lane<'a> {
             }
             // In which blocks that was before others were put in or taken out.
             let here = all.split_off(first);
+            let turned = here.iter().find(|l| l.from > l.to);
+            assert!(turned.is_none(), "P5: {act:?} may have written {:?}", turned.map(|l| l.from));
             all.extend(here.into_iter().flat_map(|l| before(&shifts, l)));
         }
         all
@@ -486,21 +530,29 @@ pub(crate) fn answered_durably(act: &Act) -> bool {
     makes_durable(act, client)
 }
 
+/// By object: the acts that concern it, each by how many there are up to it.
+type Concerns = BTreeMap<usize, Vec<usize>>;
+
+/// The last of the first `before` acts that concerns the object, and one; 0: none.
+fn last_of(all: &Concerns, id: Option<usize>, before: usize) -> usize {
+    let of = id.and_then(|id| all.get(&id)).map_or(&[][..], Vec::as_slice);
+    of[..of.partition_point(|n| *n <= before)].last().copied().unwrap_or(0)
+}
+
 /// How many of the answered acts are promised: those of the setup, those before the last sync, and
 /// of each fsync the last that made the file what it is, or gave it a name, or of a directory
-/// changed a name in it.
-fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
+/// changed a name in it. In a directory that several share, another's name may come between an
+/// fsync and its answer, and is not promised: `began` says how many had been answered before it.
+fn promised(done: &[&Act], began: &[usize], setup: usize, caller: Caller) -> usize {
+    assert_eq!(done.len(), began.len(), "P1: it is not known when each act began");
     let mut least = setup;
     let mut model = Model::default();
-    // By object: the last act that concerns it, and one.
-    let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut all = Concerns::new();
     // The same without those that change nothing but contents and times: where contents are not of
     // one version with the rest, fdatasync promises no prefix for their sake.
-    let mut essential: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut essential = Concerns::new();
     for (i, act) in done.iter().enumerate() {
-        // In a directory that several share, another's name may come between an fsync and its
-        // answer.
-        let dirs = if caller.alone { act.dirs() } else { Vec::new() };
+        let dirs = act.dirs();
         let about = || act.paths().into_iter().chain(dirs.iter().copied());
         let before: Vec<usize> = about().filter_map(|p| model.find(p).ok()).collect();
         if is_idle(act, &model) {
@@ -514,23 +566,21 @@ fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
         match act {
             Act::Sync | Act::Read(_) | Act::Trim | Act::Pause(_) => (),
             Act::Fsync(p) | Act::Fdatasync(p) => {
-                let id = model.find(p).ok();
-                let of = if matches!(act, Act::Fsync(_)) { &last } else { &essential };
-                least = least.max(id.and_then(|id| of.get(&id).copied()).unwrap_or(0));
+                let of = if matches!(act, Act::Fsync(_)) { &all } else { &essential };
+                least = least.max(last_of(of, model.find(p).ok(), began[i]));
             }
             _ => {
                 let after = about().filter_map(|p| model.find(p).ok());
                 before.into_iter().chain(after).for_each(|id| {
-                    last.insert(id, i + 1);
+                    all.entry(id).or_default().push(i + 1);
                     if !in_place {
-                        essential.insert(id, i + 1);
+                        essential.entry(id).or_default().push(i + 1);
                     }
                 });
             }
         }
         if let Act::WriteSync(p, ..) = act {
-            let id = model.find(p).ok();
-            least = least.max(id.and_then(|id| essential.get(&id).copied()).unwrap_or(0));
+            least = least.max(last_of(&essential, model.find(p).ok(), i + 1));
         }
     }
     least
@@ -552,7 +602,8 @@ mod tests {
     /// An empty file.
     fn file(ino: u32) -> Seen {
         let (kind, size, bytes, mode) = (Kind::File, 0, Bytes::default(), 0o755);
-        Seen { kind, ino, size, bytes, attribute: None, owner: None, mode }
+        let times = [vfs::Time::default(); 2];
+        Seen { kind, ino, size, bytes, attribute: None, owner: None, mode, times }
     }
 
     fn dir(ino: u32) -> Seen {
@@ -563,7 +614,8 @@ mod tests {
     /// them, and so many were the setup's.
     fn found(done: &[Act], setup: usize, there: &[(&str, Seen)]) -> Result<usize, String> {
         let (in_flight, callers, remote, plant) = (&[][..], 1, u64::MAX, Plant::NONE);
-        let e = Expected { done, in_flight, setup, callers, remote, plant };
+        let e =
+            Expected { done, in_flight, began: &[], lasted: &[], setup, callers, remote, plant };
         let (alone, attributes) = (true, sets_attributes(&e));
         let caller = Caller { redo: false, remote: false, rests: true, alone, attributes };
         let tree: BTreeMap<String, Seen> =
@@ -604,6 +656,36 @@ mod tests {
             assert!(found(&done, 2, &with(of_a, of_d)).is_err(), "{of_a:?} {of_d:?}");
         }
         assert_eq!(found(&done[..4], 2, &with(value, None)), Ok(1), "not yet durable");
+    }
+
+    /// Two callers in one directory: one has it made durable while the other makes a file.
+    #[test]
+    fn what_was_answered_before_anothers_fsync_of_the_directory_is_promised() {
+        let done = acts(&[Act::Mkdir("/d".into()), create("/d/c0na"), Act::Fsync("/d".into())]);
+        let least = |began: &[usize]| {
+            let (in_flight, callers, remote, plant) = (&[][..], 2, u64::MAX, Plant::NONE);
+            let e = Expected {
+                done: &done,
+                in_flight,
+                began,
+                lasted: &[],
+                setup: 1,
+                callers,
+                remote,
+                plant,
+            };
+            let caller = Caller {
+                redo: false,
+                remote: false,
+                rests: false,
+                alone: false,
+                attributes: false,
+            };
+            Lane::of(&e, |_| true, caller).promised_sync
+        };
+        assert_eq!(least(&[0, 1, 2]), 2, "the file was there when the fsync began");
+        assert_eq!(least(&[0, 1, 1]), 1, "it was answered in the middle of it");
+        assert_eq!(least(&[]), 1, "nobody knows");
     }
 
     #[test]

@@ -6,6 +6,11 @@
 //! Invariants:
 //! * R1. Each act begins once, and is answered once, after it has begun: what is promised at a cut
 //!   is counted by these marks.
+//! * R2. A caller begins an act when he has been answered the one before.
+//! * R3. A run can be judged: each volume has a disk, a setup and its share of the acts, and what
+//!   is known of an act is known of one that there is.
+//! * R4. What is to fail is counted as the disk counts it, from the moment when the acts begin.
+//! * R5. A setup's disks are those that the run begins with, as long as they were made.
 
 use crate::acts::Act;
 use crate::judge::after;
@@ -16,7 +21,7 @@ use crate::subject::{Setting, SimDevice, Subject, VolumeKind, new_disks};
 use env::DiskId;
 use integrity::Plant;
 use sim::{Event, Fault, Image, Trace, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use vfs::{FsError, Reply, Request};
 
 /// A scenario's run, from the moment it was set up.
@@ -38,6 +43,10 @@ pub(crate) struct Recorded {
     /// The callers from this one on are NFS clients.
     pub(crate) remote: usize,
 }
+
+/// What the wall clock showed when an act began, and when it was answered, in nanoseconds; None: it
+/// is not known.
+pub(crate) type Lasted = Option<(u64, u64)>;
 
 /// Seconds of virtual time, pauses not counted, in which every scenario has ended.
 const SECS_MAX: u64 = 60;
@@ -67,6 +76,7 @@ pub(crate) fn record(
     }
     let limit = secs_max(&acts);
     let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
+    assert_eq!(results.len(), acts.len(), "R3: answers to other acts than were asked");
     let told = troubles(&acts, &results, fault.is_some());
     // Of several callers' acts the order is known only when the run is taken apart.
     let told = match callers == 1 && fault.is_none() {
@@ -98,10 +108,42 @@ pub(crate) fn record(
 }
 
 impl Recorded {
+    /// When each of the acts was done; of one that is under way the end is open.
+    pub(crate) fn lasted(&self) -> Vec<Lasted> {
+        let mut all = vec![None; self.acts.len()];
+        let marks = self.trace.events.iter().filter_map(|e| match e {
+            Event::Mark(m) => Some(*m),
+            _ => None,
+        });
+        for (m, at) in marks.zip(&self.trace.marked) {
+            let Some(one) = all.get_mut((m / 2) as usize) else { continue };
+            *one = match *one {
+                Some((begun, _)) if m % 2 == 1 => Some((begun, *at)),
+                _ => Some((*at, u64::MAX)),
+            };
+        }
+        let turned = all.iter().flatten().find(|(begun, end)| begun > end);
+        assert!(turned.is_none(), "R1: an act began and ended at {turned:?}");
+        all
+    }
+
     /// Whatever the trace does not tell is promised to nobody, and no judge would see that.
     pub(crate) fn check(&self) {
         let mut known = Progress::default();
-        self.trace.events.iter().for_each(|e| known.note(e, self.acts.len()));
+        let lanes = self.callers as usize * self.setups.len();
+        for event in &self.trace.events {
+            known.note(event, self.acts.len());
+            let mut busy: Vec<usize> = known.in_flight.iter().map(|n| n % lanes.max(1)).collect();
+            busy.sort_unstable();
+            let twice = busy.windows(2).find(|w| w[0] == w[1]);
+            assert!(twice.is_none(), "R2: caller {twice:?} is in the middle of two acts");
+        }
+        let (volumes, count) = (self.setups.len(), self.acts.len());
+        assert!(volumes <= self.base.len() || count == 0, "R3: {volumes} volumes without disks");
+        let shared = volumes == 0 || count.is_multiple_of(volumes);
+        assert!(shared && self.from <= count, "R3: {count} acts, from {} on", self.from);
+        let last = self.failed.last();
+        assert!(last.is_none_or(|n| *n < count), "R3: act {last:?} of {count} has failed");
         let (told, all) = (known.answered.len(), self.acts.len());
         assert!(
             told == all && known.in_flight.is_empty(),
@@ -132,6 +174,8 @@ fn failed_first(results: &[Answer], lanes: usize) -> BTreeSet<usize> {
 /// The fault, counted from now on.
 fn fault_of(world: &World, disk: &Image, fault: Breaks) -> Result<Fault, String> {
     let (writes, flushes) = (world.trace.writes.len() as u64, world.trace.flushes.len() as u64);
+    let counted = [world.counts[1], world.counts[2]];
+    assert_eq!(counted, [writes, flushes], "R4: the trace has other writes and flushes");
     Ok(match fault {
         Breaks::Journal(fault) => return of_journal(disk, fault),
         Breaks::Write(n) => Fault::Write(writes + n),
@@ -256,6 +300,7 @@ pub(crate) fn set_up(
     let thin = scripts.iter().any(|s| s.is_thin);
     let small_groups = scripts.iter().any(|s| s.has_small_groups);
     let disks = new_disks(bytes, Setting { thin, small_groups, ..setting });
+    let made: Vec<u64> = disks.iter().map(Image::size).collect();
     let mut first = Subject::open(disks, setting, false, (Plant::NONE, seed))?;
     let (mut setups, mut kernel) = (Vec::new(), Vec::new());
     for (v, script) in (0..).zip(scripts) {
@@ -304,6 +349,8 @@ pub(crate) fn set_up(
         let shared = given_by_sharing(&scripts[v]);
         setups[v].extend(shared);
     }
+    assert!(base.iter().map(Image::size).eq(made), "R5: other disks than were made are set up");
+    assert_eq!(setups.len(), scripts.len(), "R3: a setup for each volume");
     Ok((base, setups))
 }
 
@@ -340,7 +387,11 @@ fn weave(v: &mut Subject, writes: &[Act], block_bytes: u64) -> Result<(), String
         for (path, at, len, value) in all().filter(|(_, _, len, _)| from < *len as u64) {
             let some = block_bytes.min(len as u64 - from) as usize;
             let piece = Act::Write(path.to_owned(), at + from, some, value);
-            v.act(NO_ACT, &piece).map_err(|e| format!("{piece:?} in the setup: {e}"))?;
+            let done = v.act_as_done(NO_ACT, &piece);
+            let done = done.map_err(|e| format!("{piece:?} in the setup: {e}"))?;
+            if done != piece {
+                return Err(format!("{piece:?} in the setup: no room for all of it"));
+            }
         }
     }
     Ok(())
@@ -355,6 +406,8 @@ pub(crate) struct Progress {
     pub(crate) begun: usize,
     /// Acts that are under way for good: a failing disk has refused them.
     pub(crate) failed: BTreeSet<usize>,
+    /// How many had been answered when each act began.
+    pub(crate) since: BTreeMap<usize, usize>,
 }
 
 impl Progress {
@@ -370,6 +423,7 @@ impl Progress {
             let new = under_way.is_none() && !self.answered.contains(&n);
             assert!(new, "R1: act {n} begins twice");
             self.in_flight.push(n);
+            self.since.insert(n, self.answered.len());
             self.begun = self.begun.max(n + 1);
         } else {
             let Some(at) = under_way else { panic!("R1: act {n} is answered, and has not begun") };

@@ -1,6 +1,9 @@
 //! A state of a mode whose operations are atomic, opened, read and closed: what its volumes show
 //! then, with attributes where these are known, and whether the disks show the same afterwards. It
 //! knows nothing of what should be there.
+//!
+//! Invariants:
+//! * O1. Each volume is looked at, whether it is opened with the others or alone.
 
 use crate::acts::{ACCESS_LIST, ATTRIBUTE, mask_of};
 use crate::prefix::in_recovery;
@@ -58,6 +61,7 @@ pub(crate) fn other_when_closed(
         Ok(again) => again,
         Err(why) => return Some(format!("opened again when it was closed: {why}")),
     };
+    assert_eq!(trees.len(), again.len(), "O1: so many volumes are opened again");
     let other = trees.iter().zip(&again).find_map(|(old, new)| {
         let differs = |p: &&String| old.get(*p) != new.get(*p);
         old.keys().chain(new.keys()).find(differs)
@@ -108,8 +112,10 @@ pub(crate) fn reopened_apart(
         let two = vec![disks[n].clone(), disks[log].clone()];
         let (tree, closed) = reopened(two, alone, what)?;
         trees.extend(tree);
+        assert_eq!(closed.len(), 2, "O1: a volume and its log");
         (disks[n], disks[log]) = (closed[0].clone(), closed[1].clone());
     }
+    assert_eq!(trees.len(), log, "O1: a tree of each volume");
     Ok((trees, disks))
 }
 

@@ -1,12 +1,13 @@
 //! What is at every path of a volume, read by its requests from inside the engine. It knows nothing
 //! of what should be there; but what cannot be read is an error, and never a file that is shorter:
-//! who compares contents where any may be would not see the difference.
+//! who compares contents where any may be would not see the difference. A name that is listed twice
+//! and a listing that never ends are errors too.
 
 use crate::acts::owner_of;
 use crate::contents::Contents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use vfs::{Call, DirEntry, FsError, Kind, Reply, Request, Volume};
+use vfs::{Call, DirEntry, FsError, Kind, Reply, Request, Time, Volume};
 
 /// A file is read in pieces of so many bytes.
 const READ_BYTES: u64 = 256 << 10;
@@ -29,6 +30,8 @@ pub struct Seen {
     pub owner: Option<u8>,
     /// Its permissions.
     pub mode: u32,
+    /// When its contents were changed last, and when its inode.
+    pub times: [Time; 2],
 }
 
 /// Names of one object are of one inode, and names of two are of two: paths, each with the inode
@@ -79,7 +82,9 @@ pub(crate) async fn paths(
                 let above = above.iter().copied().chain([e.ino]).collect();
                 dirs.push((at.clone(), e.ino, above));
             }
-            all.insert(at, seen);
+            if all.insert(at, seen).is_some() {
+                return Err(FsError::Io); // a directory that has one name twice
+            }
         }
     }
     Ok(all)
@@ -98,6 +103,9 @@ async fn list(volume: &Rc<dyn Volume>, dir: u32) -> Result<Vec<DirEntry>, FsErro
         let Reply::Dir { entries, eof, .. } = ask(volume, request).await? else {
             return Err(FsError::Io);
         };
+        if entries.is_empty() && !eof {
+            return Err(FsError::Io); // it would be asked for ever
+        }
         cookie = entries.last().map_or(cookie, |e| e.cookie);
         all.extend(entries);
         if eof {
@@ -132,7 +140,8 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
         }
     }
     let owner = owner_of(a.mode, a.uid, a.gid);
-    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None, owner, mode: a.mode })
+    let (kind, size, mode, times) = (a.kind(), a.size, a.mode, [a.mtime, a.ctime]);
+    Ok(Seen { kind, ino, size, bytes, attribute: None, owner, mode, times })
 }
 
 #[cfg(test)]
@@ -166,16 +175,14 @@ mod tests {
         assert_eq!(v.tree(false).map(|tree| tree["/f"].size), Ok(9000));
     }
 
-    /// A volume that reads nothing where its files' lengths say that there is something.
-    struct Short(Rc<dyn Volume>);
+    /// A volume whose answers somebody has changed.
+    struct Changed(Rc<dyn Volume>, fn(&mut Reply));
 
-    impl Volume for Short {
+    impl Volume for Changed {
         fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
             Box::pin(async move {
                 let mut answer = self.0.clone().call(call).await;
-                if let Ok(Reply::Data { data, .. }) = &mut answer.result {
-                    *data = Rope::default();
-                }
+                answer.result.iter_mut().for_each(self.1);
                 answer
             })
         }
@@ -184,22 +191,50 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_read_that_ends_before_the_file_does_is_no_shorter_file() {
+    /// A file of 9,000 bytes, and a volume that changes its answers so: it is not to be believed.
+    fn not_believed(change: fn(&mut Reply)) {
         let setting = Setting::plain(Mode::Writeback);
         let disks = new_disks(2 << 20, setting);
         let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
         v.act(1, &Act::Create("/f".into())).unwrap();
         v.act(2, &Act::Write("/f".into(), 0, 9000, 0xa7)).unwrap();
-        let look: Task = Box::new(|_, volume| {
+        let look: Task = Box::new(move |_, volume| {
             Box::pin(async move {
                 assert_eq!(paths(&volume, true, false).await?["/f"].bytes.len(), 9000);
-                let short: Rc<dyn Volume> = Rc::new(Short(volume));
-                let seen = paths(&short, true, false).await;
+                let changed: Rc<dyn Volume> = Rc::new(Changed(volume, change));
+                let seen = paths(&changed, true, false).await;
                 assert_eq!(seen.map(|all| all["/f"].bytes.len()), Err(FsError::Io));
                 Ok(())
             })
         });
         v.together(vec![look]).unwrap();
+    }
+
+    #[test]
+    fn a_read_that_ends_before_the_file_does_is_no_shorter_file() {
+        not_believed(|reply| {
+            if let Reply::Data { data, .. } = reply {
+                *data = Rope::default();
+            }
+        });
+    }
+
+    #[test]
+    fn a_listing_that_brings_nothing_and_goes_on_is_given_up() {
+        not_believed(|reply| {
+            if let Reply::Dir { entries, eof, .. } = reply {
+                (*entries, *eof) = (Vec::new(), false);
+            }
+        });
+    }
+
+    #[test]
+    fn a_name_that_is_listed_twice_is_no_name() {
+        not_believed(|reply| {
+            if let Reply::Dir { entries, .. } = reply {
+                let last = entries.last().cloned();
+                entries.extend(last);
+            }
+        });
     }
 }

@@ -1,6 +1,12 @@
 //! How the lab's volumes are made and opened: the mode with its options, small new disks for it,
 //! and the recovery that comes before opening. It runs nothing. As of a real file, what lies behind
 //! a disk's end can be neither read nor written.
+//!
+//! Invariants:
+//! * G1. A block is as long as the shortest, or a power of two times as long.
+//! * G2. There is a disk for each volume, and one for the log where that is outside; each is as
+//!   long after a recovery as before it.
+//! * G3. Volumes of one log have names of their own.
 
 use crate::scenario::groups;
 use check::{IoError, ReadBlocks, WriteBlocks};
@@ -122,7 +128,10 @@ impl Setting {
 
     /// How many times as long as usual a block is.
     pub(crate) fn block_scale(&self) -> u64 {
-        self.block_bytes / BLOCK_BYTES
+        let times = self.block_bytes / BLOCK_BYTES;
+        let whole = times.is_power_of_two() && self.block_bytes.is_multiple_of(BLOCK_BYTES);
+        assert!(whole, "G1: blocks of {} bytes", self.block_bytes);
+        times
     }
 
     /// Bytes of a journal inside: as many blocks in any volume.
@@ -263,6 +272,8 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     if setting.outside {
         all.push(Image::new(LOG_BYTES));
     }
+    let wanted = usize::from(setting.volumes) + usize::from(setting.outside);
+    assert_eq!(all.len(), wanted, "G2: so many disks for {setting:?}");
     all
 }
 
@@ -314,6 +325,11 @@ pub(crate) fn exported_at(
         let mut kept = Vec::new();
         store.mapped(|v, n| kept.push((v.0, n))).await.map_err(|e| e.to_string())?;
         let mut image = Image::new(Disk::size_bytes(&store));
+        let blocks = image.size() / lfs::BLOCK_BYTES as u64;
+        let beyond = kept.iter().find(|(first, n)| first + n > blocks);
+        if let Some((first, n)) = beyond {
+            return Err(format!("the store keeps {n} blocks at {first}, of {blocks}"));
+        }
         volume::export_blocks(&store, |at, bytes| {
             image.write(at, bytes);
             Ok(())
@@ -338,6 +354,8 @@ fn with_journal_outside(size_bytes: u64) -> Vec<Image> {
 /// there is one, are then as recovery has left them, or as far as it came. Errors: why it did not.
 pub fn recover(disks: &mut [Image], now_secs: u32) -> Result<Recovered, String> {
     let (world, did) = recover_in_world(disks, now_secs, |_| ());
+    let sizes = [&world.disk].into_iter().chain(&world.logs).map(Image::size);
+    assert!(sizes.eq(disks.iter().map(Image::size)), "G2: recovery gives other disks back");
     disks[0] = world.disk;
     disks[1..].iter_mut().zip(world.logs).for_each(|(old, new)| *old = new);
     did
@@ -389,7 +407,8 @@ fn label(n: u16) -> String {
 /// The UUID of the n-th of several volumes.
 fn uuid(n: u16) -> [u8; 16] {
     let mut uuid = *VOLUME;
-    uuid[15] += n as u8;
+    let last = u8::try_from(n).ok().and_then(|n| uuid[15].checked_add(n));
+    uuid[15] = last.unwrap_or_else(|| panic!("G3: {n} volumes have no names of their own"));
     uuid
 }
 

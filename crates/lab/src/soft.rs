@@ -2,6 +2,13 @@
 //! prefix. It is used as it is, with no recovery; then each name must be one that some operation
 //! made, no object may have lost its last name unless an operation took it, no file may show bytes
 //! that nobody wrote to it, and what is beyond repair by giving back must not be there.
+//!
+//! Invariants of what the acts may have shown:
+//! * F1. Each object that a name may lead to is of a known kind; each link has a text, and each
+//!   file a length.
+//! * F2. What stays has a name that it may be found under.
+//! * F3. A path is looked at after the directory that it is in.
+//! * F4. What was written to a file lies within the longest that it ever was.
 
 use crate::acts::{Act, LINGERS_AT, LINGERS_WITH, byte_at, is_same_everywhere};
 use crate::contents::Contents;
@@ -319,7 +326,28 @@ impl Histories {
         }
         let last: BTreeSet<usize> = m.tree().values().copied().collect();
         h.stay.retain(|id| left.contains(id) && last.contains(id));
+        h.check();
         h
+    }
+
+    /// F1, F2 and F4.
+    fn check(&self) {
+        let named: BTreeSet<usize> = self.edges.values().flatten().copied().collect();
+        for id in &named {
+            let whole = match self.kinds.get(id) {
+                Some(Kind::File) => self.sizes.contains_key(id),
+                Some(Kind::Symlink) => self.texts.contains_key(id),
+                kind => kind.is_some(),
+            };
+            assert!(whole, "F1: nothing is known of object {id}, {:?}", self.kinds.get(id));
+        }
+        let lost = self.stay.iter().find(|id| !named.contains(id));
+        assert!(lost.is_none(), "F2: object {lost:?} stays, and no name leads to it");
+        for (id, base) in &self.bases {
+            let most = self.sizes.get(id).copied();
+            let fits = !named.contains(id) || most.is_some_and(|most| base.len() <= most);
+            assert!(fits, "F4: object {id} was {} bytes long, and at most {most:?}", base.len());
+        }
     }
 
     /// All of the object is durable: what was there before does not come back. So of names in a
@@ -419,7 +447,9 @@ impl Histories {
         let mut all = Vec::new();
         for (path, s) in tree {
             let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-            let parents = who.get(dir).cloned().unwrap_or_default();
+            let Some(parents) = who.get(dir).cloned() else {
+                panic!("F3: {path} is looked at, and the directory has not been");
+            };
             let edges =
                 parents.iter().filter_map(|p| self.edges.get(&(*p, name.as_bytes().to_vec())));
             let of: BTreeSet<usize> =

@@ -1,4 +1,11 @@
 //! A volume in the virtual world: made, opened, asked, read back.
+//!
+//! Invariants:
+//! * B1. Each volume has a disk, and all of them one log at the most; the volume that is asked is
+//!   one of them.
+//! * B2. A caller stays with one volume, and each act has one caller.
+//! * B3. Time passes while somebody waits for it: whoever lets so much pass is so much later.
+//! * B4. An answer is put in its place once.
 
 use crate::acts::{Act, ino_of};
 use crate::perform::{Holds, give_back, perform};
@@ -115,6 +122,7 @@ impl Subject {
             world.set_timings(timings);
         }
         let (engine, all) = open_in(&mut world, (&disks, volumes), options, seed)?;
+        assert_eq!(all.len(), usize::from(volumes), "B1: so many volumes are open");
         Ok(Subject { world, engine, volume: all[0].clone(), all })
     }
 
@@ -286,6 +294,7 @@ impl Subject {
             },
             |w| w.now() >= end,
         );
+        assert!(self.world.now() >= end, "B3: it is {}, and not {end}", self.world.now());
     }
 
     /// The inode at a path.
@@ -326,7 +335,8 @@ impl Subject {
     ) -> Vec<Option<Result<Act, FsError>>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
         let (volumes, pen) = (self.all.clone(), self.world.pen());
-        assert!(lanes.is_multiple_of(volumes.len()), "a caller stays with its volume");
+        let shared = lanes > 0 && lanes.is_multiple_of(volumes.len());
+        assert!(shared, "B2: {lanes} callers of {} volumes", volumes.len());
         let mut work: Vec<Vec<(usize, Act)>> = vec![Vec::new(); lanes];
         for (n, act) in acts.iter().enumerate() {
             work[n % lanes].push((n, act.clone()));
@@ -350,7 +360,8 @@ impl Subject {
                             }
                             let result = perform(&volume, &act, durable, &mut holds).await;
                             pen.mark(2 * n as u64 + 1);
-                            into.borrow_mut()[n] = Some(result);
+                            let before = into.borrow_mut()[n].replace(result);
+                            assert!(before.is_none(), "B4: act {n} is answered again");
                             if let Some(h) = &mut holds {
                                 give_back(&volume, h.due()).await;
                             }
@@ -464,6 +475,8 @@ fn cleaner(plant: Plant, seed: u64) -> lfs::Policy {
 
 /// What opens the volumes on these disks.
 fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<OpenAll, String> {
+    let (has, most) = (disks.len(), usize::from(volumes) + 1);
+    assert!(volumes > 0 && (most - 1..=most).contains(&has), "B1: {volumes} on {has} disks");
     let (own, logs) = disks.split_at(usize::from(volumes));
     let log_disk_bytes = logs.first().map(Image::size);
     let options = OpenOptions { log_disk_bytes, ..options };

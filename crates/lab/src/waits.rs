@@ -299,7 +299,7 @@ fn whoever_waits_when_a_disk_fails_hears_of_it() {
             for n in [8, 31, 178] {
                 let mut v = opened(setting, disks.clone(), n);
                 let name = format!("{} {}, {disk:?}, {n}", setting.mode, setting.options());
-                let asked = v.world.traffic.get(usize::from(disk.0)).copied().unwrap_or_default();
+                let asked = v.world.traffic().get(usize::from(disk.0)).copied().unwrap_or_default();
                 v.world.set_fault(Fault::Gone(disk, asked.writes + asked.flushes + n));
                 let slowest = Rc::new(Cell::new(Nanos(0)));
                 let all = v.together_within(callers(setting, 60, &slowest), LIMIT);

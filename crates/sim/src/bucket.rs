@@ -1,6 +1,16 @@
 //! A virtual bucket that several machines use over a network: requests travel, may fail before they
 //! are carried out, be carried out and lose their answer, or be carried out long after they were
 //! given up. A machine can be stopped and go on later, or be killed, at any of its requests.
+//!
+//! Invariants:
+//! * O1. Who was killed is told nothing any more, and begins nothing.
+//! * O2. A listing has each name once, in order, and only those that were asked for.
+//! * O3. A line carries one thing after the other, as fast as it is: what is begun later ends
+//!   later.
+//! * O4. Who asks for a range of an object gets no more than that of it.
+//! * O5. What happens to a machine happens once: it stands still once at a time, at one request.
+//! * O6. A machine knows its own names: those that its volume's begin with, less that.
+//! * O7. Who deletes says what: as of a real store, nothing is no request.
 
 use env::sync::Notify;
 use env::{Bucket, BucketError, BucketErrorKind, Env, Local, Nanos, ObjectDone, ObjectOp, Rng};
@@ -121,6 +131,7 @@ impl SimBucket {
 
     /// An empty bucket at the other end of a line; nothing goes wrong.
     pub fn behind(env: Env, line: Line) -> SimBucket {
+        assert!(line.bytes_per_s > 0, "O3: nothing ever comes over {line:?}");
         SimBucket::made(env, Objects::new(), (1, Trouble::NONE), Some(line))
     }
 
@@ -203,7 +214,8 @@ impl SimBucket {
             left -= turn;
             let takes = Nanos(turn * 1_000_000_000 / line.bytes_per_s);
             let end = Nanos(free_at.get().0.max(env.now().0)).plus(takes);
-            free_at.set(end);
+            let before = free_at.replace(end);
+            assert!(before <= end, "O3: {turn} bytes end at {end:?}, those before at {before:?}");
             env.sleep(Nanos(end.0.saturating_sub(env.now().0))).await;
         }
     }
@@ -233,6 +245,11 @@ impl SimBucket {
             let bytes = part.len() as u64 * LISTED_BYTES;
             all.extend(part);
             if is_last {
+                let (first, last) = (all.first(), all.last());
+                let asked = |n: &String| n.starts_with(prefix) && n.as_str() > after;
+                let right =
+                    all.is_sorted_by(|a, b| a < b) && first.into_iter().chain(last).all(asked);
+                assert!(right, "O2: {prefix:?} after {after:?}: {all:?}");
                 return all;
             }
             self.travel(bytes, true).await;
@@ -301,8 +318,9 @@ fn get(objects: &Objects, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
     };
     let bytes = objects.get(name).ok_or_else(|| error(op, BucketErrorKind::NotFound))?;
     let (from, len) = range.unwrap_or((0, bytes.len() as u64));
-    let end = (from + len).min(bytes.len() as u64);
+    let end = from.saturating_add(len).min(bytes.len() as u64);
     let part = bytes.get(from as usize..end as usize).unwrap_or_default();
+    assert!(part.len() as u64 <= len, "O4: {} bytes of {name}, for {len}", part.len());
     Ok(ObjectDone::Bytes(part.to_vec()))
 }
 
@@ -374,7 +392,8 @@ impl Machine {
     }
 
     fn stop(self: &Rc<Self>, d: Nanos) {
-        self.stopped.set(true);
+        let before = self.stopped.replace(true);
+        assert!(!before, "O5: a machine that stands still is stopped at {:?}", self.cut.get());
         let (me, env) = (self.clone(), self.bucket.0.env.clone());
         self.bucket.0.env.spawn("machine goes on", async move {
             env.sleep(d).await;
@@ -406,15 +425,22 @@ impl Machine {
         let from_root = op.name().starts_with('/');
         let own = |n: String| match from_root {
             true => format!("/{n}"),
-            false => n[prefix.len()..].to_owned(),
+            false => match n.strip_prefix(prefix) {
+                Some(own) => own.to_owned(),
+                None => panic!("O6: {n} is a name of another volume than {prefix}"),
+            },
         };
-        Ok(match self.carry_out(whole(prefix, op)).await? {
+        let done = self.clone().carry_out(whole(prefix, op)).await;
+        assert!(!self.killed.get(), "O1: a machine was killed, and is answered");
+        Ok(match done? {
             ObjectDone::Names(all) => ObjectDone::Names(all.into_iter().map(own).collect()),
             done => done,
         })
     }
 
     async fn carry_out(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+        let names = if let ObjectOp::Delete(names) = &op { names.len() } else { 1 };
+        assert!(names > 0, "O7: nothing is to be deleted");
         let n = self.next_request();
         let bucket = &self.bucket;
         self.pass(n, false).await;

@@ -1,4 +1,10 @@
 //! A disk's contents: pages of 4 KiB that clones share until one changes them.
+//!
+//! Invariants:
+//! * M1. What lies behind the end is neither written nor read: as zeros it would look like
+//!   contents.
+//! * M2. Images with the same bytes have the same digest, however they have come to be: what a page
+//!   comes to is that of its bytes, and zeros are as good as no page.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -45,12 +51,18 @@ impl Image {
     pub fn new(size: u64) -> Image {
         Image { size, pages: BTreeMap::new() }
     }
+    /// M1.
+    fn check(&self, what: &str, at: u64, len: usize) {
+        let fits = at.checked_add(len as u64).is_some_and(|end| end <= self.size);
+        assert!(fits, "M1: a {what} of {len} bytes at {at} of a disk of {}", self.size);
+    }
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
     /// Reads from byte `at` on.
     pub fn read(&self, at: u64, into: &mut [u8]) {
+        self.check("read", at, into.len());
         let mut done = 0;
         while done < into.len() {
             let pos = at + done as u64;
@@ -65,8 +77,7 @@ impl Image {
     }
     /// Writes from byte `at` on.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
-        let (end, size) = (at + bytes.len() as u64, self.size);
-        assert!(end <= size, "a write up to byte {end} of a disk of {size}");
+        self.check("write", at, bytes.len());
         let mut done = 0;
         while done < bytes.len() {
             let pos = at + done as u64;
@@ -82,8 +93,8 @@ impl Image {
     /// Is the range known to be zero because it was never written?
     pub fn is_hole(&self, at: u64, len: u64) -> bool {
         let first = at / PAGE as u64;
-        let last = (at + len).div_ceil(PAGE as u64);
-        self.pages.range(first..last).next().is_none()
+        let last = at.saturating_add(len).div_ceil(PAGE as u64);
+        self.pages.range(first..last.max(first)).next().is_none()
     }
     /// A number that two images with different contents hardly share.
     pub fn digest(&self) -> u64 {
@@ -95,5 +106,68 @@ impl Image {
         let mut all = vec![0; self.size as usize];
         self.read(0, &mut all);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::Rng;
+
+    const BYTES: u64 = 5 * PAGE as u64 + 512;
+
+    /// Against a plain vector, with clones that live on; and a digest is of the bytes alone.
+    #[test]
+    fn it_is_what_a_vector_is() {
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let (mut image, mut twin) = (Image::new(BYTES), vec![0; BYTES as usize]);
+            let mut old = (image.clone(), twin.clone());
+            for _ in 0..60 {
+                let at = rng.below(BYTES);
+                let len = rng.below((BYTES - at).min(6000) + 1) as usize;
+                let range = at as usize..at as usize + len;
+                match rng.below(4) {
+                    0 => old = (image.clone(), twin.clone()),
+                    1 => assert_ne!(image.digest(), 0, "asked before the next write"),
+                    _ => {
+                        let bytes = vec![rng.below(3) as u8; len];
+                        image.write(at, &bytes);
+                        twin[range.clone()].copy_from_slice(&bytes);
+                    }
+                }
+                let mut part = vec![9; len];
+                image.read(at, &mut part);
+                assert_eq!(part, twin[range.clone()], "seed {seed}");
+                assert!(!image.is_hole(at, len as u64) || twin[range].iter().all(|b| *b == 0));
+                assert!(image.to_vec() == twin && old.0.to_vec() == old.1, "seed {seed}");
+                for (image, twin) in [(&image, &twin), (&old.0, &old.1)] {
+                    let mut fresh = Image::new(BYTES);
+                    fresh.write(0, twin);
+                    assert_eq!(image.digest(), fresh.digest(), "M2: seed {seed}");
+                }
+                assert_eq!(image.digest() == old.0.digest(), twin == old.1, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_up_to_the_last_byte_of_all_is_a_hole_or_none() {
+        let mut image = Image::new(BYTES);
+        image.write(BYTES - 1, &[1]);
+        assert!(image.is_hole(u64::MAX, u64::MAX) && image.is_hole(BYTES + PAGE as u64, u64::MAX));
+        assert!(!image.is_hole(0, u64::MAX) && image.is_hole(0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "M1: a read")]
+    fn behind_the_end_there_are_no_zeros() {
+        Image::new(BYTES).read(BYTES - 1, &mut [0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "M1: a write")]
+    fn nor_is_there_anything_to_write() {
+        Image::new(BYTES).write(u64::MAX, &[0; 2]);
     }
 }

@@ -1,6 +1,10 @@
 //! A virtual disk that is lent to who reads without waiting: its contents at that moment, and an
 //! account of what was read, which the world charges for. It is not the disk: it sees no later
 //! write.
+//!
+//! Invariants:
+//! * L1. Each read that reached the medium is told once, whether it failed there or not: it takes
+//!   the time of one.
 
 use crate::image::Image;
 use env::{DiskError, DiskErrorKind, DiskId, ReadNow};
@@ -68,11 +72,15 @@ mod tests {
     #[test]
     fn behind_the_end_there_is_nothing_to_read() {
         let (image, reads) = (Image::new(8192), LentReads::default());
-        let lent = LentImage { disk: DiskId(0), image, bad: None, reads };
+        let (told, bad) = (reads.clone(), Some(100));
+        let lent = LentImage { disk: DiskId(0), image, bad, reads };
         assert!(lent.read_now(4096, &mut [0; 4096]).is_ok());
+        assert!(lent.read_now(64, &mut [0; 64]).is_err_and(|e| e.kind == DiskErrorKind::Io));
         for at in [4097, 8192, u64::MAX] {
             let read = lent.read_now(at, &mut [0; 4096]);
             assert!(read.is_err_and(|e| e.kind == DiskErrorKind::OutOfRange), "{at}");
         }
+        assert_eq!(told.take(), [(DiskId(0), 4096, 4096), (DiskId(0), 64, 64)], "L1");
+        assert!(told.take().is_empty(), "L1: it is told twice");
     }
 }

@@ -1,12 +1,16 @@
 //! A disk of one machine that uses a bucket: its reads and writes count among the machine's
 //! requests, and it is cut at them as at the others. What was not durable when the machine was
-//! killed may be lost, in any sectors. Who uses it, and for what, it does not know.
+//! killed may be lost, in any sectors; what is lost is lost at that moment, and nothing of it comes
+//! later. Who uses it, and for what, it does not know.
 //!
 //! Invariants:
 //! * D1. A flush makes durable what had been written when it was asked for, and nothing else.
 //! * D2. What waits in the cache never covers what is newer and durable.
 //! * D3. A request is of whole sectors of this disk.
 //! * D4. Two writes of one place are never under way together.
+//! * D5. When the power has gone nothing is under way and nothing in the cache: what the platter
+//!   has then it has until the next machine writes.
+//! * D6. The cache holds writes in the order in which they ended.
 
 use crate::bucket::Machine;
 use crate::image::Image;
@@ -23,8 +27,10 @@ pub struct Platter {
     cached: RefCell<Vec<Cached>>,
     /// So many writes have gone through the cache.
     written: Cell<u64>,
-    /// Where writes are under way, with their numbers among the machine's requests.
-    under_way: RefCell<Vec<(u64, Range<u64>)>>,
+    /// The writes under way, with their numbers among the machine's requests.
+    under_way: RefCell<Vec<UnderWay>>,
+    /// How often the power has gone.
+    cuts: Cell<u64>,
     rng: RefCell<Rng>,
 }
 
@@ -47,6 +53,9 @@ impl Cached {
     }
 }
 
+/// A write under way: its number, its first byte, and what it brings.
+type UnderWay = (u64, u64, Rc<[u8]>);
+
 /// A write takes up to so long.
 const LATENCY: Nanos = Nanos::from_millis(2);
 
@@ -55,15 +64,31 @@ impl Platter {
     pub fn new(env: Env, bytes: u64, seed: u64) -> Rc<Platter> {
         let (durable, rng) = (RefCell::new(Image::new(bytes)), RefCell::new(Rng::new(seed)));
         let (cached, under_way) = (RefCell::default(), RefCell::default());
-        Rc::new(Platter { env, durable, cached, written: Cell::default(), under_way, rng })
+        let (written, cuts) = (Cell::default(), Cell::default());
+        Rc::new(Platter { env, durable, cached, written, under_way, cuts, rng })
     }
 
     /// The machine is gone, and its power: of what was not flushed any sectors are there.
     pub fn lose_power(&self) {
-        self.under_way.borrow_mut().clear();
+        self.cuts.set(self.cuts.get() + 1);
         for Cached { at, bytes, .. } in std::mem::take(&mut *self.cached.borrow_mut()) {
             self.apply_some(at, &bytes);
         }
+        for (_, at, bytes) in std::mem::take(&mut *self.under_way.borrow_mut()) {
+            self.apply_some(at, &bytes);
+        }
+    }
+
+    /// A write is over, or will never be: is it under way still, or has the power gone meanwhile?
+    fn ends(&self, n: u64, since: u64) -> bool {
+        if self.cuts.get() != since {
+            return false;
+        }
+        let mut all = self.under_way.borrow_mut();
+        let before = all.len();
+        all.retain(|w| w.0 != n);
+        assert_eq!(all.len() + 1, before, "D5: write {n} is not under way");
+        true
     }
 
     /// Changes a byte.
@@ -96,6 +121,8 @@ impl Platter {
         let mut cached = self.cached.borrow_mut();
         if how == Durability::Cached {
             let number = self.written.replace(self.written.get() + 1);
+            let last = cached.last().map(|w| w.number);
+            assert!(last < Some(number), "D6: write {number} comes to the cache behind {last:?}");
             cached.push(Cached { number, at, bytes });
             return;
         }
@@ -141,11 +168,14 @@ impl Platter {
         assert!(whole && fits, "D3: {len} bytes at {at} of a disk of {size}");
     }
 
-    fn begin(&self, n: u64, place: Range<u64>) {
+    fn begin(&self, n: u64, at: u64, bytes: &Rc<[u8]>) {
         let mut all = self.under_way.borrow_mut();
-        let other = all.iter().find(|(_, p)| p.start < place.end && place.start < p.end);
-        assert!(other.is_none(), "D4: {place:?} is written, and {other:?} is under way");
-        all.push((n, place));
+        let place = |at: u64, bytes: &[u8]| at..at + bytes.len() as u64;
+        let mine = place(at, bytes);
+        let meets = |p: &Range<u64>| p.start < mine.end && mine.start < p.end;
+        let other = all.iter().map(|(_, at, bytes)| place(*at, bytes)).find(meets);
+        assert!(other.is_none(), "D4: {mine:?} is written, and {other:?} is under way");
+        all.push((n, at, bytes.clone()));
     }
 }
 
@@ -195,15 +225,19 @@ impl Disk for OwnDisk {
         Box::pin(async move {
             let n = self.machine.next_request();
             self.machine.pass(n, false).await;
-            let bytes: Vec<u8> = blocks.iter().flat_map(|b| b.bytes().to_vec()).collect();
+            let bytes: Rc<[u8]> = blocks.iter().flat_map(|b| b.bytes().to_vec()).collect();
             self.platter.check(at, bytes.len() as u64);
-            self.platter.begin(n, at..at + bytes.len() as u64);
-            if self.latency().await || self.machine.is_cut_late(n) {
+            self.platter.begin(n, at, &bytes);
+            let since = self.platter.cuts.get();
+            let is_cut = self.latency().await || self.machine.is_cut_late(n);
+            if !self.platter.ends(n, since) {
+                std::future::pending::<()>().await;
+            }
+            if is_cut {
                 self.platter.apply_some(at, &bytes);
                 std::future::pending::<()>().await;
             }
-            self.platter.take(at, bytes, how);
-            self.platter.under_way.borrow_mut().retain(|w| w.0 != n);
+            self.platter.take(at, bytes.to_vec(), how);
             self.machine.pass(n, true).await;
             Ok(())
         })
@@ -212,8 +246,9 @@ impl Disk for OwnDisk {
         Box::pin(async move {
             let n = self.machine.next_request();
             self.machine.pass(n, false).await;
-            let before = self.platter.written.get();
-            if self.latency().await || self.machine.is_cut_late(n) {
+            let (before, since) = (self.platter.written.get(), self.platter.cuts.get());
+            let is_cut = self.latency().await || self.machine.is_cut_late(n);
+            if is_cut || self.platter.cuts.get() != since {
                 std::future::pending::<()>().await;
             }
             self.platter.flushed(before);
@@ -284,6 +319,28 @@ mod tests {
                 let (mut durable, platter) = ([0; 513], &disk.platter);
                 platter.durable.borrow().read(0, &mut durable);
                 assert_eq!((durable[0], durable[512]), (1, 0), "what was flushed, and no more");
+            });
+        }
+    }
+
+    /// A write that was under way when the power went: some of its sectors are there at once, and
+    /// none come when the next machine has begun.
+    #[test]
+    fn nothing_reaches_the_platter_behind_the_loss_of_power() {
+        for seed in 0..40 {
+            on_a_disk(seed, |env, disk| async move {
+                let old = disk.clone();
+                env.spawn("writes", async move {
+                    let block = vec![Block::copy_of(&[1; 8 * SECTOR_BYTES])];
+                    let _ = old.write(0, block, Durability::Fua).await;
+                });
+                env.sleep(Nanos(1)).await;
+                disk.machine.kill();
+                disk.platter.lose_power();
+                let left = disk.platter.durable.borrow().digest();
+                env.sleep(Nanos::from_millis(10)).await;
+                let now = disk.platter.durable.borrow().digest();
+                assert_eq!(left, now, "D5: what was under way comes later");
             });
         }
     }

@@ -116,6 +116,100 @@ mod tests {
         });
     }
 
+    /// Two writes of one sector under way together.
+    fn write_twice(mut world: World) {
+        block_on(&mut world, |env, disk| async move {
+            let d = disk.clone();
+            env.spawn("other", async move {
+                let _ = d.write(0, vec![Block::zeroed(1024)], Durability::Cached).await;
+            });
+            env.sleep(Nanos(1)).await;
+            let _ = disk.write(512, vec![Block::zeroed(512)], Durability::Cached).await;
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "W3: two writes in flight to one place")]
+    fn a_write_that_will_fail_is_a_neighbour_as_any_other() {
+        let mut world = world();
+        world.set_fault(Fault::Write(0));
+        write_twice(world);
+    }
+
+    #[test]
+    #[should_panic(expected = "W3: two writes in flight to one place")]
+    fn where_nothing_is_recorded_writes_have_neighbours_too() {
+        let mut world = world();
+        world.forget();
+        write_twice(world);
+    }
+
+    #[test]
+    fn what_was_under_way_when_all_was_forgotten_leaves_no_trace() {
+        let mut world = world();
+        block_on(&mut world, |env, disk| async move {
+            env.spawn("write", async move {
+                let _ = disk.write(0, vec![Block::zeroed(512)], Durability::Cached).await;
+            });
+            env.sleep(Nanos(1)).await;
+        });
+        assert_eq!(world.trace.writes.len(), 1);
+        world.forget();
+        block_on(&mut world, |env, _| async move { env.sleep(Nanos::from_millis(10)).await });
+        assert!(world.trace.events.is_empty(), "W6: {:?}", world.trace.events);
+    }
+
+    /// Random requests of three disks, some of which fail; now and then nothing is recorded from
+    /// there on, or the traffic is taken away: it is counted as a naive twin has it.
+    #[test]
+    fn what_is_asked_is_counted_at_the_world_and_at_its_disk() {
+        for seed in 0..20 {
+            let mut w = world();
+            w.logs = vec![Image::new(1 << 20); 2];
+            w.set_fault(Fault::Write(seed / 4));
+            let mut rng = env::Rng::new(seed);
+            let (mut all, mut since) = ([0; 3], [[0; 5]; 3]);
+            for step in 0..60 {
+                let (n, what) = (rng.below(3), rng.below(5));
+                let (at, sectors) = (rng.below(1000) * 512, 1 + rng.below(8));
+                let bytes = sectors * 512;
+                block_on(&mut w, move |env, _| async move {
+                    let disk = env.port().disk(DiskId(n as u16), 1 << 20);
+                    let block = || vec![Block::zeroed(bytes as usize)];
+                    let _ = match what {
+                        0 => disk.read(at, block()).await.map(drop),
+                        1 | 2 => disk.write(at, block(), Durability::Cached).await,
+                        3 => disk.flush().await,
+                        _ => disk.discard(at, bytes).await,
+                    };
+                });
+                let one = &mut since[n as usize];
+                match what {
+                    0 => (all[0], one[0], one[1]) = (all[0] + 1, one[0] + 1, one[1] + bytes),
+                    1 | 2 => (all[1], one[2], one[3]) = (all[1] + 1, one[2] + 1, one[3] + bytes),
+                    3 => (all[2], one[4]) = (all[2] + 1, one[4] + 1),
+                    // A discard is a write where it is recorded.
+                    _ => all[1] += u64::from(step <= 40),
+                }
+                assert_eq!(w.counts, all, "W4: seed {seed}");
+                let of = |t: &crate::Traffic| {
+                    [t.reads, t.read_bytes, t.writes, t.write_bytes, t.flushes]
+                };
+                let mut told: Vec<[u64; 5]> = w.traffic().iter().map(of).collect();
+                told.resize(3, [0; 5]);
+                assert_eq!(told, since, "W4: seed {seed}");
+                if step == 40 {
+                    w.forget();
+                }
+                if rng.one_in(9) {
+                    since = [[0; 5]; 3];
+                    w.take_traffic();
+                }
+            }
+            assert!(w.trace.events.is_empty() && w.has_failed(), "W6: seed {seed}");
+        }
+    }
+
     /// Reads the sector that another one is writing.
     fn read_beside_a_write(fresh: bool) {
         let mut world = world();

@@ -6,11 +6,14 @@
 //! Invariants:
 //! * T1. A write is of whole sectors of a disk that there is: what is torn, and what covers what,
 //!   is told apart by the sector.
-//! * T2. Writes and flushes begin in the order of their numbers, and each ends once at most, after
-//!   it has begun.
+//! * T2. Writes and flushes begin in the order of their numbers, each that there is, and each ends
+//!   once at most, after it has begun.
 //! * T3. What is durable has ended, and is no longer among what may be lost.
 //! * T4. What may be lost is applied in the order in which it was written, so that of two writes of
 //!   a sector the later one is what is left.
+//! * T5. Where nothing may be lost, what is durable is all that there is: no sector is ahead of it.
+//! * T6. An image has what may be lost of the cut that it is of, and nothing else: a variant leaves
+//!   out one of these writes, or has one, or some.
 
 use crate::Image;
 use env::{DiskId, IdMap, Rng};
@@ -70,6 +73,8 @@ pub struct Trace {
     pub flushes: Vec<DiskId>,
     /// In order.
     pub events: Vec<Event>,
+    /// What the wall clock showed at each mark, in nanoseconds, in their order; none: not known.
+    pub marked: Vec<u64>,
 }
 
 impl Trace {
@@ -86,7 +91,11 @@ impl Trace {
                     }
                     in_flight.push(*w);
                 }
-                Event::WriteEnded(w) => in_flight.retain(|o| o != w),
+                Event::WriteEnded(w) => {
+                    let i = in_flight.iter().position(|o| o == w);
+                    let i = i.unwrap_or_else(|| panic!("T2: write {w} ends, and is not under way"));
+                    in_flight.remove(i);
+                }
                 _ => (),
             }
         }
@@ -122,10 +131,13 @@ impl<'a> CrashImages<'a> {
         for (n, w) in trace.writes.iter().enumerate() {
             let size = durable.get(usize::from(w.disk.0)).map_or(0, Image::size);
             let (at, len) = (w.at, w.bytes.len());
-            let whole = at.is_multiple_of(SECTOR as u64) && len.is_multiple_of(SECTOR);
+            let whole = at.is_multiple_of(SECTOR as u64) && len.is_multiple_of(SECTOR) && len > 0;
             let fits = at.checked_add(len as u64).is_some_and(|end| end <= size);
             assert!(whole && fits, "T1: write {n} of {len} bytes at {at} of {:?}", w.disk);
         }
+        let issued = trace.events.iter().filter(|e| matches!(e, Event::WriteIssued(_))).count();
+        let all = trace.writes.len();
+        assert_eq!(issued, all, "T2: so many of all writes were issued: no image has the others");
         CrashImages {
             trace,
             durable,
@@ -159,6 +171,8 @@ impl<'a> CrashImages<'a> {
             Event::FlushIssued(f) => {
                 // A flush is of one disk; its number is its place among all of them.
                 assert_eq!(*f, self.covered.len(), "T2: flushes are issued in another order");
+                let there = self.trace.flushes.len();
+                assert!(*f < there, "T2: flush {f} of {there} is issued");
                 let disk = self.trace.flushes[*f];
                 let ours = |w: &usize| self.ended[*w] && self.trace.writes[*w].disk == disk;
                 self.covered.push(Some(self.volatile.iter().copied().filter(ours).collect()));
@@ -214,8 +228,11 @@ impl<'a> CrashImages<'a> {
         let single = |n: u64| n * all / count.max(1);
         let in_order = self.volatile.is_sorted();
         assert!(in_order, "T4: writes would be applied in another order: {:?}", self.volatile);
+        let ahead = self.ahead.len();
+        assert!(all > 0 || ahead == 0, "T5: {ahead} sectors are ahead, and nothing may be lost");
         let mut images = self.durable.clone();
         let mut rng = Rng::new(n.wrapping_mul(0x51_7c_c1) ^ self.next as u64);
+        let mut kept = 0;
         for (i, &w) in self.volatile.iter().enumerate() {
             let i = i as u64;
             let keep = match n {
@@ -230,6 +247,7 @@ impl<'a> CrashImages<'a> {
             if !torn && !keep {
                 continue;
             }
+            kept += 1;
             let write = &self.trace.writes[w];
             for (at, sector) in write.sectors() {
                 let newer = self.ahead.get(&(write.disk.0, at)).is_some_and(|n| *n > w);
@@ -238,6 +256,18 @@ impl<'a> CrashImages<'a> {
                 }
             }
         }
+        let (least, most) = match n {
+            0 => (0, 0),
+            2 => (all, all),
+            n if n != 1 && n < 3 + count => (all - 1, all - 1),
+            n if n != 1 && n < 3 + 2 * count => (1, 1),
+            _ => (0, all),
+        };
+        let fits = (least..=most).contains(&kept);
+        assert!(
+            fits,
+            "T6: variant {n} has {kept} writes of {all}, and {least} to {most} are meant"
+        );
         images
     }
 
@@ -265,7 +295,8 @@ mod tests {
             let bytes: Arc<[u8]> = vec![byte; SECTOR].into();
             Write { disk: DiskId(disk), at, bytes, fua }
         });
-        Trace { writes: writes.collect(), flushes: vec![DiskId(0), DiskId(1)], events }
+        let flushes = vec![DiskId(0), DiskId(1)];
+        Trace { writes: writes.collect(), flushes, events, ..Trace::default() }
     }
     fn byte(image: &Image, at: u64) -> u8 {
         let mut b = [0];

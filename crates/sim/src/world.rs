@@ -2,10 +2,17 @@
 //! nothing else makes time pass.
 //!
 //! Invariants:
-//! * W1. A request is of whole sectors of a disk of this world.
+//! * W1. A request is of whole sectors of a disk of this world, or of a bucket that a machine of it
+//!   has a way to.
 //! * W2. Nothing ends before it begins: no model takes time back.
 //! * W3. Two writes of one place are never in flight together, nor, where that is refused, a read
-//!   and a write.
+//!   and a write. That a write will fail, or that nothing is recorded, changes nothing of it.
+//! * W4. What was carried out is counted once at the world and once at its disk: reads and flushes
+//!   are as many here as there, and of writes, which a recorded discard is too, none are missing.
+//! * W5. Each request of a disk has one end: those that have ended and those under way are all.
+//! * W6. The trace has an event for each write and flush while it is kept, and none afterwards.
+//! * W7. What is to fail is there: a disk of this world, bytes of one.
+//! * W8. A world's disks, clocks and models are settled before it is asked anything.
 
 use crate::bucket::Machine;
 use crate::image::Image;
@@ -107,6 +114,24 @@ pub struct Traffic {
     pub flushes: u64,
 }
 
+/// Bytes of a disk that a request under way is of.
+#[derive(Clone, Copy)]
+struct Span {
+    disk: DiskId,
+    at: u64,
+    len: u64,
+    is_write: bool,
+}
+
+impl Span {
+    /// Have the two a byte in common? Then the first of them.
+    fn meets(&self, other: &Span) -> Option<u64> {
+        let first = self.at.max(other.at);
+        let last = (self.at + self.len).min(other.at + other.len);
+        (self.disk == other.disk && first < last).then_some(first)
+    }
+}
+
 /// One engine, its disks, one clock.
 pub struct World {
     /// What reads see.
@@ -118,7 +143,11 @@ pub struct World {
     /// Requests carried out: reads, writes, flushes.
     pub counts: [u64; 3],
     /// What each disk was asked, in the order of their numbers.
-    pub traffic: Vec<Traffic>,
+    traffic: Vec<Traffic>,
+    /// The same of all disks together, up to when it was last taken: reads, writes, flushes.
+    taken: [u64; 3],
+    /// Discards that were carried out as writes.
+    discards: u64,
     forgets: bool,
     /// Are reads of what is being written refused?
     refuses_mixed: bool,
@@ -132,8 +161,10 @@ pub struct World {
     now: u64,
     sequence: u64,
     ends: BTreeMap<(u64, u64), (IoDone, Option<Event>)>,
-    /// Reads under way: when they end, and where they are (first byte, bytes).
-    reading: BTreeMap<(u64, u64), (DiskId, u64, u64)>,
+    /// So many have ended.
+    ended: u64,
+    /// Where writes are under way, and reads where both together are refused: by their ends.
+    under_way: BTreeMap<(u64, u64), Span>,
     flushes: usize,
     pen: Pen,
     lent_reads: LentReads,
@@ -159,6 +190,8 @@ impl World {
             trace: Trace::default(),
             counts: [0; 3],
             traffic: Vec::new(),
+            taken: [0; 3],
+            discards: 0,
             forgets: false,
             refuses_mixed: false,
             latency: default_latency,
@@ -169,7 +202,8 @@ impl World {
             now: 0,
             sequence: 0,
             ends: BTreeMap::new(),
-            reading: BTreeMap::new(),
+            ended: 0,
+            under_way: BTreeMap::new(),
             flushes: 0,
             pen: Pen::default(),
             lent_reads: LentReads::default(),
@@ -187,7 +221,8 @@ impl World {
     }
     /// Requests take as long as each disk's model says, in the order of the disks' numbers.
     pub fn set_timings(&mut self, timings: Vec<Box<dyn Timing>>) {
-        assert_eq!(timings.len(), 1 + self.logs.len(), "a model for each disk");
+        assert_eq!(timings.len(), 1 + self.logs.len(), "W8: a model for each disk");
+        assert!(self.sequence == 0, "W8: {} requests were timed by another model", self.sequence);
         self.timings = timings;
     }
     /// From now on nothing more is kept in the trace: for runs that are long and are not cut off at
@@ -201,6 +236,7 @@ impl World {
     }
     /// The wall clock shows so many seconds since 1970 when the world begins.
     pub fn set_epoch(&mut self, secs: u64) {
+        assert_eq!(self.now, 0, "W8: the wall clock is set, and it has been looked at");
         self.epoch = Nanos::from_secs(secs).0;
     }
     /// From now on what is read without waiting takes the time that reads take. Otherwise it takes
@@ -210,7 +246,28 @@ impl World {
     }
     /// From now on this goes wrong.
     pub fn set_fault(&mut self, fault: Fault) {
+        let size = |disk: DiskId| match disk.0 {
+            0 => Some(self.disk.size()),
+            n => self.logs.get(usize::from(n) - 1).map(Image::size),
+        };
+        let is_there = match fault {
+            Fault::Write(_) | Fault::Flush(_) => true,
+            Fault::Read(byte) => self.logs.iter().chain([&self.disk]).any(|d| byte < d.size()),
+            Fault::Gone(disk, _) => size(disk).is_some(),
+            Fault::Area { from, to, .. } => from < to && to <= self.disk.size(),
+        };
+        assert!(is_there, "W7: {fault:?} is of what there is not");
         self.fault = Some(fault);
+    }
+    /// What each disk was asked, in the order of their numbers, since it was last taken.
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.traffic
+    }
+    /// Takes that away: what is counted from now on is counted from nothing.
+    pub fn take_traffic(&mut self) -> Vec<Traffic> {
+        self.check_counts();
+        self.taken = self.asked();
+        std::mem::take(&mut self.traffic)
     }
     /// Has a write or a flush failed?
     pub fn has_failed(&self) -> bool {
@@ -222,6 +279,7 @@ impl World {
             return;
         }
         self.trace.events.push(Event::Mark(what));
+        self.trace.marked.push(self.epoch + self.now);
     }
     /// The pen for marks made inside the engine.
     pub fn pen(&self) -> Pen {
@@ -255,12 +313,14 @@ impl World {
             self.charge_lent_reads();
             let marks: Vec<u64> = std::mem::take(&mut *self.pen.0.borrow_mut());
             if !self.forgets {
+                self.trace.marked.extend(marks.iter().map(|_| now.wall.0));
                 self.trace.events.extend(marks.into_iter().map(Event::Mark));
             }
             for request in engine.take_io() {
                 self.begin(request);
             }
             if until(self) {
+                self.check_counts();
                 return;
             }
             if !self.leaving.is_empty() {
@@ -272,18 +332,41 @@ impl World {
                 panic!("nothing can happen any more; alive: {:?}", engine.executor().live_names());
             };
             self.now = self.now.max(next);
-            let begun = self.reading.keys().next();
+            let begun = self.under_way.keys().next();
             let early = begun.is_some_and(|k| !self.ends.contains_key(k));
-            assert!(!early, "a read has ended, and is under way: {begun:?}");
+            assert!(!early, "W5: what has ended is under way: {begun:?}");
             while let Some(entry) = self.ends.first_entry() {
                 if entry.key().0 > self.now {
                     break;
                 }
-                self.reading.remove(entry.key());
+                self.under_way.remove(entry.key());
                 let (end, event) = entry.remove();
+                assert!(event.is_none() || !self.forgets, "W6: {event:?} is kept");
                 self.trace.events.extend(event);
+                self.ended += 1;
                 done.push(end);
             }
+            let left = self.ends.len() as u64;
+            assert_eq!(self.ended + left, self.sequence, "W5: {left} of all requests are left");
+        }
+    }
+
+    /// All that the disks were asked, whatever was taken away of it: reads, writes, flushes.
+    fn asked(&self) -> [u64; 3] {
+        self.traffic.iter().fold(self.taken, |[reads, writes, flushes], t| {
+            [reads + t.reads, writes + t.writes, flushes + t.flushes]
+        })
+    }
+
+    /// W4 and W6.
+    fn check_counts(&self) {
+        let [reads, writes, flushes] = self.asked();
+        let all = [reads, writes + self.discards, flushes];
+        assert_eq!(self.counts, all, "W4: the disks have counted other requests than the world");
+        let kept = [self.trace.writes.len(), self.trace.flushes.len()];
+        if self.forgets {
+            let marks = self.trace.events.len();
+            assert_eq!((kept, marks), ([0, 0], 0), "W6: a trace is kept of what is forgotten");
         }
     }
 
@@ -350,7 +433,9 @@ impl World {
     }
 
     fn begin(&mut self, request: IoRequest) {
-        if request.object.is_some() && self.machines.get(request.disk).is_some() {
+        if request.object.is_some() {
+            let disk = request.disk;
+            assert!(self.machines.get(disk).is_some(), "W1: {disk:?} is no way to a bucket");
             self.leaving.push(request);
             return;
         }
@@ -362,7 +447,7 @@ impl World {
             IoOp::Read | IoOp::ReadFresh => {
                 self.counts[0] += 1;
                 if op == IoOp::Read && self.refuses_mixed {
-                    self.check_unwritten(disk, at, bytes);
+                    self.check_alone(Span { disk, at, len: bytes, is_write: false });
                 }
                 let mut from = at;
                 for b in &mut blocks {
@@ -381,6 +466,7 @@ impl World {
             // Whatever may be read afterwards; to be seen where states are cut.
             IoOp::Discard { len } if !self.forgets => {
                 let bytes = vec![DISCARDED; len as usize].into();
+                self.discards += 1;
                 self.begin_write(Write { disk, at, bytes, fua: false })
             }
             IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => (None, None),
@@ -394,8 +480,14 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
-        if op == IoOp::Read && self.refuses_mixed {
-            self.reading.insert((end, self.sequence), (disk, at, bytes));
+        let span = match op {
+            IoOp::Write(_) => Some((bytes, true)),
+            IoOp::Discard { len } if !self.forgets => Some((len, true)),
+            IoOp::Read if self.refuses_mixed => Some((bytes, false)),
+            _ => None,
+        };
+        if let Some((len, is_write)) = span {
+            self.under_way.insert((end, self.sequence), Span { disk, at, len, is_write });
         }
         self.ends.insert(
             (end, self.sequence),
@@ -411,7 +503,7 @@ impl World {
             IoOp::Flush | IoOp::Lend | IoOp::Object => return,
         };
         let (size, sector) = (self.image(disk).size(), SECTOR_BYTES as u64);
-        let whole = at.is_multiple_of(sector) && len.is_multiple_of(sector);
+        let whole = at.is_multiple_of(sector) && len.is_multiple_of(sector) && len > 0;
         assert!(whole, "W1: {op:?} of {len} bytes at {at} of {disk:?} is of parts of sectors");
         let fits = at.checked_add(len).is_some_and(|end| end <= size);
         assert!(fits, "W1: {op:?} of {len} bytes at {at} of {disk:?}, which has {size}");
@@ -420,8 +512,9 @@ impl World {
     /// The event of its end, or the word for its failure.
     fn begin_write(&mut self, write: Write) -> (Option<Event>, Option<&'static str>) {
         let n = self.trace.writes.len();
+        let (disk, at, len) = (write.disk, write.at, write.bytes.len() as u64);
+        self.check_alone(Span { disk, at, len, is_write: true });
         if !self.forgets {
-            self.check_alone(&write);
             self.trace.events.push(Event::WriteIssued(n));
         }
         let nth = self.fault == Some(Fault::Write(self.counts[1]));
@@ -460,41 +553,24 @@ impl World {
         self.area_writes == after + 1 || self.area_writes > after && !once
     }
 
-    /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks, and
-    /// so is a write of what is being read.
-    fn check_alone(&self, write: &Write) {
-        for (_, event) in self.ends.values() {
-            let Some(Event::WriteEnded(n)) = event else { continue };
-            let other = &self.trace.writes[*n];
-            let apart = other.disk != write.disk
-                || write.at + write.bytes.len() as u64 <= other.at
-                || other.at + other.bytes.len() as u64 <= write.at;
-            let byte = write.at.max(other.at);
-            assert!(apart, "W3: two writes in flight to one place: byte {byte}");
-        }
-        for (disk, at, len) in self.reading.values() {
-            let apart = *disk != write.disk
-                || write.at + write.bytes.len() as u64 <= *at
-                || at + len <= write.at;
-            let byte = write.at.max(*at);
-            assert!(apart, "W3: what is being read is written: byte {byte} of {disk:?}");
-        }
-    }
-
-    /// A read beside a write of the same place finds anything, here only what is new; and what the
+    /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks. A
+    /// read beside a write of the same place finds anything, here only what is new; and what the
     /// host keeps of it may stay old. Who reads past what the host keeps knows that.
-    fn check_unwritten(&self, disk: DiskId, at: u64, len: u64) {
-        for (_, event) in self.ends.values() {
-            let Some(Event::WriteEnded(n)) = event else { continue };
-            let w = &self.trace.writes[*n];
-            let apart = w.disk != disk || at + len <= w.at || w.at + w.bytes.len() as u64 <= at;
-            let byte = w.at.max(at);
-            assert!(apart, "W3: what is being written is read: byte {byte} of {disk:?}");
+    fn check_alone(&self, mine: Span) {
+        let what = match mine.is_write {
+            true => ["what is being read is written", "two writes in flight to one place"],
+            false => ["", "what is being written is read"],
+        };
+        for other in self.under_way.values().filter(|o| o.is_write || mine.is_write) {
+            let (met, what) = (mine.meets(other), what[usize::from(other.is_write)]);
+            assert!(met.is_none(), "W3: {what}: byte {met:?} of {:?}", mine.disk);
         }
     }
 
     fn begin_flush(&mut self, disk: DiskId) -> (Option<Event>, Option<&'static str>) {
         if !self.forgets {
+            let kept = self.trace.flushes.len();
+            assert_eq!(kept, self.flushes, "W6: a flush is not in the trace");
             self.trace.events.push(Event::FlushIssued(self.flushes));
             self.trace.flushes.push(disk);
         }

@@ -1,6 +1,11 @@
 //! An NFS server with a metadata log, on the disks of vahalia-1995: ten RZ26 with a file system
 //! each, one with the log that all share, and a processor that can do 650 operations a second.
 //! Without the log its metadata are written in place, in order (mode `sync`), on eleven disks.
+//!
+//! Invariants:
+//! * D1. Of the operations that are done some change something, and each was a call of a client.
+//! * D2. A client has a directory and files of its own.
+//! * D3. A load lasts as long as it was to: no client begins when it is over.
 
 use super::latency::Latency;
 use super::report::{Findings, Table};
@@ -99,6 +104,8 @@ async fn prepare(c: Caller, load: Load, n: u64) -> Result<(), FsError> {
 async fn client(c: Caller, load: Load, seed: u64) -> Result<(), FsError> {
     let mut rng = Rng::new(seed);
     let (dir, files) = load.dirs.borrow()[seed as usize].clone();
+    let wanted = load.files as usize;
+    assert!(dir != 0 && files.len() == wanted, "D2: client {seed} has {} files", files.len());
     let mut n = 0;
     while c.env.now() < load.until {
         c.env.sleep(Nanos(load.think.0 / 500 * rng.below(1000))).await;
@@ -173,6 +180,9 @@ pub(super) fn point(
     let took = secs(rig.callers(true, callers)?);
     let [_, log] = rig.take_traffic();
     let (all, intrusive) = load.done.get();
+    let asked = rig.calls() as u64;
+    assert!(intrusive <= all && all == asked, "D1: {intrusive} of {all}, in {asked} calls");
+    assert!(took >= seconds as f64, "D3: {took} s of {seconds} are over");
     let point = Point {
         per_sec: all as f64 / took,
         log_writes: log.writes as f64 / took,

@@ -1,4 +1,8 @@
 //! How long callers waited: each request's time, by what it was.
+//!
+//! Invariants:
+//! * C1. Each request is counted once, under what it was.
+//! * C2. A mean lies between the least and the most, and what 99 of 100 do not exceed too.
 
 use env::Nanos;
 use std::cell::RefCell;
@@ -44,6 +48,11 @@ impl Book {
         self.0.borrow_mut().entry(op).or_default().push(took.0);
     }
 
+    /// So many are in it.
+    pub(crate) fn count(&self) -> usize {
+        self.0.borrow().values().map(Vec::len).sum()
+    }
+
     /// Takes them out.
     pub(crate) fn take(&self) -> Latencies {
         Latencies(std::mem::take(&mut *self.0.borrow_mut()))
@@ -61,12 +70,18 @@ impl Latencies {
         all.sort_unstable();
         let Some(last) = all.len().checked_sub(1) else { return Latency::default() };
         let mean_ms = all.iter().sum::<u64>() as f64 / 1e6 / all.len() as f64;
-        Latency { mean_ms, p99_ms: all[last * 99 / 100] as f64 / 1e6 }
+        let p99_ms = all[last * 99 / 100] as f64 / 1e6;
+        let (least, most) = (all[0] as f64 / 1e6, all[last] as f64 / 1e6);
+        // A sum of many is rounded once.
+        let between = |ms: f64| least * (1.0 - 1e-9) <= ms && ms <= most * (1.0 + 1e-9);
+        assert!(between(mean_ms) && between(p99_ms), "C2: {mean_ms}, {p99_ms} of {least}..{most}");
+        Latency { mean_ms, p99_ms }
     }
 
     /// Of everything.
     pub(crate) fn all(&self) -> Latency {
         let ops: Vec<Op> = self.0.keys().copied().collect();
+        assert!(ops.is_sorted_by(|a, b| a < b), "C1: {ops:?}");
         self.of(&ops)
     }
 }

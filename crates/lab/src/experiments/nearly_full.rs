@@ -2,6 +2,11 @@
 //! remove files with a cache far smaller than what they use, and give way only when they are told
 //! that it is full. What they wait for, what memory is taken, and whether anybody is refused while
 //! there is room. It knows no mechanism; what waits in memory is told by a mode's counters.
+//!
+//! Invariants:
+//! * J1. Each operation is counted once; of those that were refused, some were wrongly.
+//! * J2. A caller knows his own files: each has a name of its own.
+//! * J3. A volume has no more free than it has, and its counters of events rise.
 
 use super::latency::Op;
 use super::report::{Findings, Table};
@@ -101,6 +106,8 @@ impl Worker {
             let did = &mut *self.shared.borrow_mut();
             did.refused.0 += 1;
             did.refused.1 += u64::from(free.available * BLOCK > SLACK_BYTES);
+            let (all, wrongly) = did.refused;
+            assert!(wrongly <= all && all <= did.operations, "J1: {wrongly} of {all} refused");
         }
         result
     }
@@ -130,6 +137,8 @@ impl Worker {
         let begun = (Op::Create, self.c.env.now());
         let made = self.c.create(self.dir, &text).await;
         let ino = self.noted(begun, made).await?;
+        let known = self.files.iter().any(|f| f.name == name || f.ino == ino);
+        assert!(!known, "J2: file {name} is a new one, with the inode of another, {ino}");
         self.files.push(File { name, ino, len: 0 });
         let wrote = self.write(ino, 0, len).await;
         self.files.last_mut().expect("it was added").len = if wrote.is_ok() { len } else { 0 };
@@ -226,7 +235,11 @@ async fn watch(c: Caller, shared: Shared, (begun, end): (Nanos, Nanos)) -> Resul
             did.dependencies.note(second, counter(&info, "cairn_soft_dependencies"));
             did.undo_bytes.note(second, counter(&info, "cairn_soft_undo_bytes"));
             did.cached_bytes.note(second, counter(&info, "cairn_cache_blocks") * BLOCK);
-            did.rollbacks = counter(&info, "cairn_soft_rollbacks_total");
+            let rollbacks = counter(&info, "cairn_soft_rollbacks_total");
+            let (has, free) = (space.blocks, space.free);
+            assert!(free <= has && space.available <= free, "J3: {free} of {has} are free");
+            assert!(did.rollbacks <= rollbacks, "J3: {rollbacks} after {}", did.rollbacks);
+            did.rollbacks = rollbacks;
             did.fullest = did.fullest.max(100 * (space.blocks - space.free) / space.blocks);
         }
         c.env.sleep(Nanos::from_millis(500)).await;

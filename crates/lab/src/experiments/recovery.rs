@@ -1,6 +1,9 @@
 //! How long the replay of a journal takes after a power cut: 100 threads with 100 synchronous
 //! writes of 8 bytes each (hatzieleftheriou-2013, section 5.6). The replay is the one of
 //! `cairn recover`; the disks under it are modelled, and nothing else takes time.
+//!
+//! Invariants:
+//! * V1. A scan ends before the replay does, and what is written in place was read.
 
 use super::report::{Findings, Table};
 use super::rig::{Caller, Machine, Model, ROOT, Rig, secs};
@@ -55,7 +58,11 @@ fn recover(disks: &[Image], model: Model) -> Result<Took, String> {
         world.lent_reads_take_time();
     });
     let all = Nanos(world.now());
-    Ok(Took { did: did?, scan: wrote.get().unwrap_or(all), all })
+    let (did, scan) = (did?, wrote.get().unwrap_or(all));
+    assert!(scan <= all, "V1: the scan ends at {scan:?}, and all at {all:?}");
+    let (read, written) = (did.blocks_scanned, did.blocks_written);
+    assert!(read > 0 || written == 0, "V1: {written} blocks are written, and none was read");
+    Ok(Took { did, scan, all })
 }
 
 const MODES: [Mode; 5] =

@@ -1,5 +1,9 @@
 //! What an experiment says: tables of figures, and claims of the papers with what was measured
 //! beside them. It knows no experiment.
+//!
+//! Invariants:
+//! * E1. A row of a table has a cell for each column, and a cell is within its line.
+//! * E2. Each claim that is told is one row of the table of claims.
 
 use super::verdict::{Claim, Stated};
 use serde::Serialize;
@@ -22,7 +26,9 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.columns.len(), "a cell for each column of {}", self.title);
+        assert_eq!(cells.len(), self.columns.len(), "E1: a cell for each column of {}", self.title);
+        let broken = cells.iter().find(|c| c.contains(['|', '\n']));
+        assert!(broken.is_none(), "E1: {broken:?} is more than a cell of {}", self.title);
         self.rows.push(cells);
     }
 
@@ -75,6 +81,7 @@ impl Findings {
                 c.reason.clone(),
             ]);
         }
+        assert_eq!(t.rows.len(), self.claims.len(), "E2: a row for each claim");
         t
     }
 }

@@ -1,6 +1,14 @@
 //! A volume on modelled disks in virtual time, and callers of it: what an experiment is made of.
 //! The volume is the one that is served; only the disks and the time are not real. Nothing takes
 //! time but the disks, and what an experiment lets callers wait for.
+//!
+//! Invariants:
+//! * R1. The figures of an experiment are those of its disks: each disk's traffic is taken once,
+//!   and what is written is whole sectors, one at least a write.
+//! * R2. Each call of a caller is in the book once, with the time that it took, and what it has
+//!   computed is the processor's.
+//! * R3. A machine's disks are as large as the machine says.
+//! * R4. Callers take time only where the disks, the processor or they themselves let them wait.
 
 use super::latency::{Book, Latencies, Op};
 use crate::subject::{Setting, SimDevice, Subject};
@@ -141,6 +149,10 @@ impl Rig {
         change: impl FnOnce(OpenOptions) -> OpenOptions,
     ) -> Result<Rig, String> {
         let volumes = usize::from(setting.volumes);
+        for (n, disk) in disks.iter().enumerate() {
+            let wanted = if n < volumes { m.bytes.0 } else { m.bytes.1 };
+            assert_eq!(disk.size(), wanted, "R3: disk {n} of {volumes} volumes");
+        }
         let mut timings: Vec<_> = (0..volumes).map(|_| (m.disk)(m.bytes.0)).collect();
         if disks.len() > volumes {
             timings.push((m.log)(m.bytes.1));
@@ -165,10 +177,14 @@ impl Rig {
 
     /// What the volumes' disks were asked together, and the log's, since the last time.
     pub(crate) fn take_traffic(&mut self) -> [Traffic; 2] {
-        let none = vec![Traffic::default(); self.volumes + 1];
-        let all = std::mem::replace(&mut self.subject.world.traffic, none);
+        let all = self.subject.world.take_traffic();
         let mut sum = [Traffic::default(); 2];
+        let most = self.subject.world.logs.len() + 1;
+        assert!(all.len() <= most && self.volumes <= most, "R1: {} disks of {most}", all.len());
         for (n, t) in all.into_iter().enumerate() {
+            // What is read without waiting may be parts of sectors.
+            let whole = t.write_bytes.is_multiple_of(512) && t.write_bytes >= 512 * t.writes;
+            assert!(whole && t.read_bytes >= t.reads, "R1: disk {n} has done {t:?}");
             let s = &mut sum[usize::from(n >= self.volumes)];
             s.reads += t.reads;
             s.read_bytes += t.read_bytes;
@@ -177,6 +193,11 @@ impl Rig {
             s.flushes += t.flushes;
         }
         sum
+    }
+
+    /// So many requests since the last time.
+    pub(crate) fn calls(&self) -> usize {
+        self.book.count()
     }
 
     /// How long requests took since the last time.
@@ -195,15 +216,20 @@ impl Rig {
         F: AsyncFnOnce(Caller) -> Result<(), FsError> + 'static,
     {
         let begun = self.now();
+        let noted = self.book.count();
         let tasks = callers.into_iter().map(|f| -> crate::subject::Task {
             let (book, server) = (self.book.clone(), self.server.clone());
             Box::new(move |env, volume| {
                 Box::pin(async move { f(Caller { env, volume, durable, book, server }).await })
             })
         });
-        let tasks = tasks.collect();
+        let tasks: Vec<crate::subject::Task> = tasks.collect();
+        let count = tasks.len();
         self.subject.spread(tasks).map_err(|e| format!("a caller failed: {e:?}"))?;
-        Ok(self.now().since(begun))
+        let (took, asked) = (self.now().since(begun), self.book.count() - noted);
+        let busy = count > 0 || (took, asked) == (Nanos(0), 0);
+        assert!(busy, "R4: nobody has asked {asked} times, and it took {took:?}");
+        Ok(took)
     }
 
     /// Closes the volume; its disks.
@@ -240,7 +266,10 @@ impl Caller {
         }
         let call = Call { durable: self.durable, ..Call::local(request) };
         let result = self.volume.clone().call(call).await.result;
-        self.book.note(op, self.env.now().since(begun));
+        let took = self.env.now().since(begun);
+        let work = self.server.as_ref().map_or(Nanos(0), |s| s.work);
+        assert!(took >= work, "R2: {op:?} took {took:?}, and the processor alone {work:?}");
+        self.book.note(op, took);
         result
     }
 

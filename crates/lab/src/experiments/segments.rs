@@ -7,6 +7,11 @@
 //!   its slots hold.
 //! * L2. Of a segment's live blocks so many are in memory as it counts; of a free one none.
 //! * L3. An open segment is its class's head, and has room.
+//! * L4. A block that is to be moved into a hole has one, and lies nowhere else meanwhile.
+//! * L5. In memory are no more blocks than there is room for, each used last when it says.
+//! * L6. What was done adds up: victims were read, their live blocks moved or plugged, and neither
+//!   cleaning nor plugging gives time back.
+//! * L7. A disk has segments of whole blocks, and room for what is to lie there.
 
 use lfs::{Candidate, Costs, Lifespans, Limits, Planner, Policy, SegNo, Way};
 
@@ -163,6 +168,8 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(shape: Shape, blocks: u32) -> Log {
+        let whole = shape.per() > 0 && shape.segment_bytes.is_multiple_of(shape.block_bytes);
+        assert!(whole && blocks <= shape.blocks(), "L7: {blocks} blocks on {shape:?}");
         let none = Segment {
             slots: Vec::new(),
             live: 0,
@@ -267,6 +274,7 @@ impl Log {
         s.slots.push(block);
         s.live += 1;
         s.cached += u32::from(cached);
+        assert!(s.cached <= s.live, "L2: {} of {} blocks of {head} cached", s.cached, s.live);
         s.youngest = s.youngest.max(now);
         if s.slots.len() == per {
             s.open = false;
@@ -280,6 +288,8 @@ impl Log {
     fn begin(&mut self, class: usize) -> u32 {
         let seg = self.free.pop().expect("a pass frees more than it takes");
         let s = &mut self.segments[seg as usize];
+        let blank = !s.open && s.live == 0 && s.slots.is_empty();
+        assert!(blank, "L3: segment {seg} is begun, and holds {} blocks", s.live);
         (s.youngest, s.begun, s.class, s.open) = (0, self.clock, class as u8, true);
         self.heads[class] = Some(seg);
         seg
@@ -310,7 +320,8 @@ impl Log {
         let victims = (self.shape.pass_bytes / self.shape.segment_bytes) as usize;
         let limits = Limits { victims, moved: most, plugged: most, freed: most };
         let plan = self.planner.plan(candidates, &limits);
-        assert!(!plan.victims.is_empty(), "the disk is full");
+        assert!(!plan.victims.is_empty(), "L7: the disk is full");
+        let (moved, before) = (self.did.moved + self.did.plugged, self.did.victims_live);
         self.did.passes[usize::from(plan.way == Way::Plug)] += 1;
         let mut survivors: Vec<(u32, u8)> = Vec::new();
         for v in &plan.victims {
@@ -334,6 +345,9 @@ impl Log {
             }
             Way::Plug => self.plug(&plan.targets, survivors),
         }
+        let (moved, live) =
+            (self.did.moved + self.did.plugged - moved, self.did.victims_live - before);
+        assert_eq!(moved, live, "L6: of the victims' live blocks so many were moved");
     }
 
     /// Are a segment's counts those of its blocks?
@@ -358,6 +372,7 @@ impl Log {
             self.did.saved_ms += whole - self.shape.costs().read(v) / 1e6;
         }
         let s = &mut self.segments[v.segment.0 as usize];
+        assert_eq!((s.live, s.open), (v.live, false), "L1: the victim {:?}", v.segment);
         let class = s.class;
         survivors.extend(s.slots.iter().filter(|b| **b != NOTHING).map(|b| (*b, class)));
         (s.live, s.cached) = (0, 0);
@@ -380,6 +395,7 @@ impl Log {
                 let Some(block) = left.next() else { break };
                 let cached = self.is_cached(block);
                 let s = &mut self.segments[t.segment.0 as usize];
+                assert!(!s.open && s.live > 0, "L4: {:?} is no target", t.segment);
                 s.slots[slot as usize] = block;
                 s.live += 1;
                 s.cached += u32::from(cached);
@@ -390,7 +406,7 @@ impl Log {
                 before = Some(slot);
             }
         }
-        assert!(left.peek().is_none(), "there were holes for all");
+        assert!(left.peek().is_none(), "L4: there were holes for all");
     }
 
     fn is_cached(&self, block: u32) -> bool {
@@ -427,11 +443,18 @@ impl Log {
                 self.segments[seg as usize].cached -= 1;
             }
         }
+        let (blocks, room) = (self.memory.blocks, self.shape.memory);
+        let known = self.memory.order.len();
+        assert!(blocks <= room && blocks <= known, "L5: {blocks} of {room}, {known} known");
     }
 
     /// What was done since the last time.
     pub(super) fn take(&mut self) -> Did {
-        std::mem::take(&mut self.did)
+        let did = std::mem::take(&mut self.did);
+        assert_eq!(did.read, did.victims, "L6: so many segments were read");
+        let runs = did.plug_runs <= did.plugged && did.targets <= did.plugged;
+        assert!(runs && did.saved_ms >= 0.0, "L6: {did:?}");
+        did
     }
 }
 
@@ -466,7 +489,7 @@ impl Did {
     pub(super) fn cleaning(&self, s: &Shape, together: Option<u64>) -> f64 {
         let users = Did { new: self.new, ..Did::default() };
         let cleaning = self.overall(s, together) - users.overall(s, together);
-        assert!(cleaning >= 0.0, "the cleaner gives no time back");
+        assert!(cleaning >= 0.0, "L6: the cleaner gives {cleaning} back");
         cleaning
     }
     fn plugs_ms(&self, s: &Shape) -> f64 {

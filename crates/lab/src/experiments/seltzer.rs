@@ -1,6 +1,10 @@
 //! The systems of seltzer-2000 on its disks, as they are here, and what one of them did of a
 //! workload. The processor takes the same for each call in all of them: what the paper's logs cost
 //! its processor is not in here, so the disks' writes stand beside the rates.
+//!
+//! Invariants:
+//! * T1. A rate is of something that was done in some time, and what was written took writes.
+//! * T2. No two systems have one name.
 
 use super::cheetah_9lp;
 use super::latency::{Latency, Op};
@@ -31,7 +35,7 @@ pub(super) fn run_as(system: &'static str) -> &'static str {
 /// The paper's names, and what they are here.
 pub(super) fn systems() -> [(&'static str, Setting); 7] {
     let log = |outside, commit| Setting { outside, commit, ..Setting::plain(Mode::Redo) };
-    [
+    let all = [
         (FFS, Setting::plain(Mode::Sync)),
         (ASYNC, Setting::plain(Mode::Async)),
         (SOFT, Setting::plain(Mode::SoftUpdates)),
@@ -39,7 +43,10 @@ pub(super) fn systems() -> [(&'static str, Setting); 7] {
         (SYNC2, log(true, Commit::Sync)),
         (ASYNC1, log(false, Commit::Async)),
         (ASYNC2, log(true, Commit::Async)),
-    ]
+    ];
+    let twice = |n: usize| all[..n].iter().any(|(name, _)| *name == all[n].0);
+    assert!(!(0..all.len()).any(twice), "T2: one name for two systems");
+    all
 }
 
 /// What a system did of a workload in a second, and what it asked of the disks.
@@ -63,6 +70,9 @@ impl Rate {
         let ops = [Op::Create, Op::Unlink, Op::Write, Op::Read];
         let wait = rig.take_latencies().of(&ops);
         let writes = volume.writes + log.writes;
+        let bytes = volume.write_bytes + log.write_bytes;
+        assert!(amount > 0.0 && took > Nanos(0), "T1: {amount} in {took:?}");
+        assert!((writes == 0) == (bytes == 0), "T1: {bytes} bytes in {writes} writes");
         Ok(Rate { per_sec: amount / secs(took), writes, wait, note: took.0 })
     }
 }

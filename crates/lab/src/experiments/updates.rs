@@ -3,6 +3,8 @@
 //!
 //! Invariants:
 //! * Z1. What is written is some blocks of the volume, and not none.
+//! * Z2. Shares rise to the whole, so that each number drawn has a block.
+//! * Z3. As much is done as was to be: the halves of a run are as long as one another.
 
 use super::segments::{Did, Log, Shape};
 use env::Rng;
@@ -53,6 +55,8 @@ impl Chooser {
             })
             .collect();
         shares.iter_mut().for_each(|s| *s /= sum);
+        let rises = shares.is_sorted() && shares.last().is_none_or(|s| *s == 1.0);
+        assert!(rises && blocks > 0, "Z2: {:?} of {blocks} blocks", shares.last());
         Chooser { load, blocks, rng: Rng::new(7), shares, done: 0 }
     }
 
@@ -74,6 +78,12 @@ impl Chooser {
     pub(super) fn next(&mut self) -> u64 {
         let done = self.done;
         self.done += 1;
+        let next = self.at(done);
+        assert!(next < self.blocks, "Z1: block {next} of {} is written", self.blocks);
+        next
+    }
+
+    fn at(&mut self, done: u64) -> u64 {
         match self.load {
             Load::Uniform => self.rng.below(self.blocks),
             Load::Hot(hot) => self.hot(hot, 0),
@@ -131,5 +141,8 @@ pub(super) fn run(shape: Shape, blocks: u32, load: Load, rounds: u64) -> Did {
             chooser.step(&mut log);
         }
     }
-    log.take()
+    let did = log.take();
+    let beyond = did.new.abs_diff(half);
+    assert!(beyond <= FILE, "Z3: {} blocks were written in the half of {half}", did.new);
+    did
 }

@@ -1,5 +1,10 @@
 //! What a paper claims, in numbers, and the verdict on what was measured of it. A claim has a
 //! tolerance both ways: more than the paper has is told apart from less. It knows no experiment.
+//!
+//! Invariants:
+//! * U1. A tolerance is a range, and the paper's own value lies in it.
+//! * U2. What is met is reproduced or stronger, and what is reproduced lies in the tolerance.
+//! * U3. A claim says what it is about.
 
 use serde::Serialize;
 
@@ -229,6 +234,13 @@ impl Stated {
     /// With what was measured.
     pub(crate) fn measured(self, ours: f64) -> Claim {
         let found = self.judge(ours);
+        let ((low, high), paper) = (self.tolerance, self.paper);
+        let own = self.number == 0 || self.judge(paper) == Verdict::Reproduced;
+        assert!(low < high && own, "U1: {}: {paper} of {low} to {high}", self.what);
+        let within = (low..=high).contains(&ours);
+        let reproduced = found == Verdict::Reproduced;
+        assert!(within == reproduced, "U2: {}: {ours} is {found:?}", self.what);
+        assert!(!self.what.is_empty(), "U3: nothing is said to be {ours}");
         let verdict = if self.proxy { Verdict::Proxy } else { found };
         Claim {
             measured: format!("{} {}", short(ours), self.unit).trim().to_owned(),

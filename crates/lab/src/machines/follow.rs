@@ -110,7 +110,7 @@ fn of_one_moment(bytes: &[u8]) -> Result<u8, String> {
 async fn follow(all: All, way: Rc<Machine>, written: Written) -> Result<u64, String> {
     let opened = open(&all, 1, way, options("follower", all.plant, Some(WITHIN))).await;
     let Ok(volume) = opened else { return Ok(0) }; // its network
-    let mut rng = Rng::new(all.seed + 1);
+    let mut rng = Rng::new(all.seed.wrapping_add(1));
     let (mut last, mut answers, mut old) = (0, 0, None);
     let end = all.env.now().plus(Nanos::from_secs(40));
     while all.env.now() < end && last < WRITES {
@@ -127,6 +127,10 @@ async fn follow(all: All, way: Rc<Machine>, written: Written) -> Result<u64, Str
         let Some(bytes) = read(&volume, ino).await else { continue };
         answers += 1;
         let value = of_one_moment(&bytes)?;
+        let begun = written.borrow().len() + 1;
+        if usize::from(value) > begun {
+            return Err(format!("broken: {value}, and {begun} were begun"));
+        }
         if value < last {
             return Err(format!("broken: {value} after {last}"));
         }

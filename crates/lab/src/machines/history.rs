@@ -5,6 +5,8 @@
 //!   writers.
 //! * Y2. A machine is told of acts that it has begun, and of each it is known whether it is noted.
 //! * Y3. What a machine has left is what its acts make of what it had found.
+//! * Y4. A machine answers after it has opened the volume, and time does not go back.
+//! * Y5. Each act has a note of its own, whichever machine does it.
 
 use crate::acts::Act;
 use crate::model::Model;
@@ -70,6 +72,8 @@ impl History {
         drop(known);
         let known = all.iter().any(|w| w.machine == machine);
         assert!(!known, "Y1: {machine} has opened the volume before");
+        let last = all.last().map(|w| w.opened);
+        assert!(last <= Some(opened), "Y4: {machine} opens at {opened:?}, behind {last:?}");
         let (now, machine) = (base.clone(), machine.to_owned());
         let (acts, noted) = (Vec::new(), Vec::new());
         let answered = opened;
@@ -90,6 +94,7 @@ impl History {
 
     /// What an act is noted as: the `begun`th of the machine.
     pub(crate) fn note(n: usize, begun: usize) -> u128 {
+        assert!(begun > 0, "Y5: machine {n} notes an act that it has not begun");
         (n as u128) << 64 | begun as u128
     }
 
@@ -130,7 +135,8 @@ impl History {
 
     /// The machine has answered something else than that it takes nothing any more.
     pub(crate) fn answered(&self, n: usize, at: Nanos) {
-        self.0.borrow_mut()[n].answered = at;
+        let before = std::mem::replace(&mut self.0.borrow_mut()[n].answered, at);
+        assert!(before <= at, "Y4: machine {n} answers at {at:?}, and at {before:?} before");
     }
 
     /// Prints what each machine has done, `*` behind what it was told is durable.
@@ -156,6 +162,9 @@ impl History {
         let of = |m: &String| all.iter().find(|w| w.machine == *m);
         for w in all.iter() {
             assert_eq!(w.noted.len(), w.acts.len(), "Y2: notes of {}", w.machine);
+            let (told, begun) = (w.acknowledged, w.acts.len());
+            assert!(told <= begun, "Y2: {told} of {begun} acts of {} are durable", w.machine);
+            assert!(w.opened <= w.answered, "Y4: {} answers before it opens", w.machine);
             // All its acts are done once more.
             debug_assert!(w.moments().last() == Some(&w.now), "Y3: {} has left another", w.machine);
             // A standby may open it while the others are judged.

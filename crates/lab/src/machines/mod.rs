@@ -77,8 +77,12 @@ pub fn replay(o: &CrashOptions, state: &str) -> Result<CrashReport, String> {
     let number = |s: &str| s.parse::<u64>().map_err(|_| bad());
     let scenario = SCENARIOS.iter().find(|s| s.name == name).ok_or_else(bad)?;
     let (seed, request, variant) = (number(seed)?, number(request)?, number(variant)?);
+    let case = Case { scenario, seed, request, variant };
+    if !case.is_one() {
+        return Err(format!("{state}: {name} has no such state"));
+    }
     let mut run = empty(o, scenario);
-    take((o, true), &mut run, Case { scenario, seed, request, variant });
+    take((o, true), &mut run, case);
     Ok(CrashReport { runs: vec![run] })
 }
 
@@ -107,6 +111,7 @@ fn explore_scenario(o: &CrashOptions, scenario: &'static Scenario, share: u64) -
         for _ in 0..threads {
             s.spawn(|| {
                 while !full() {
+                    // Behind the last seed of all comes the first.
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     for case in plan::cases(scenario, seed, run::requests(seed)) {
                         if full() {
@@ -165,6 +170,18 @@ mod tests {
         for r in &report.runs {
             assert!(r.states >= 36 && r.violations.is_empty(), "{:?}", r.violations);
         }
+    }
+
+    #[test]
+    fn a_case_that_there_is_not_is_not_run() {
+        for state in
+            ["second:0:0:18446744073709551615", "cut:0:18446744073709551615:0", "cut:0:1:5"]
+        {
+            let told = replay(&options(1, Plant::NONE), state).err().unwrap_or_default();
+            assert!(told.contains("no such state"), "{state}: {told}");
+        }
+        let last = replay(&options(1, Plant::NONE), "cut:18446744073709551615:3:1").unwrap();
+        assert!(last.runs[0].violations.is_empty(), "{:?}", last.runs[0].violations);
     }
 
     #[test]

@@ -1,9 +1,15 @@
 //! How one run goes: what happens to which machine, when the second one begins, and what goes wrong
 //! on the way to the bucket. It runs nothing.
+//!
+//! Invariants:
+//! * Z1. The cases of a seed are each another one, and each is of a request that there is.
+//! * Z2. Something happens in a plan: a machine is cut, a second one comes, or one that is alone.
+//! * Z3. A case has a name by which it is found again.
 
 use super::OF_A_SEED;
 use env::{Nanos, Rng};
 use sim::{Cut, Trouble};
+use std::collections::BTreeSet;
 use volume::TakeOver;
 
 /// A kind of run.
@@ -227,24 +233,76 @@ impl Plan {
 }
 
 impl Case {
+    /// Is there such a case?
+    pub(crate) fn is_one(&self) -> bool {
+        self.variant < self.scenario.variants && self.request < u64::MAX
+    }
+
     /// Its name in a report.
     pub(crate) fn name(&self) -> String {
-        format!("{}:{}:{}:{}", self.scenario.name, self.seed, self.request, self.variant)
+        let name =
+            format!("{}:{}:{}:{}", self.scenario.name, self.seed, self.request, self.variant);
+        assert_eq!(name.split(':').count(), 4, "Z3: {name} does not lead to its case again");
+        name
     }
 
     pub(crate) fn plan(&self) -> Plan {
-        let salt = self.request * 1009 + self.variant * 31;
-        (self.scenario.plan)(self, &mut Rng::new((self.seed << 20) ^ salt ^ 0x5eed))
+        let salt = self.request.wrapping_mul(1009).wrapping_add(self.variant.wrapping_mul(31));
+        let plan = (self.scenario.plan)(self, &mut Rng::new((self.seed << 20) ^ salt ^ 0x5eed));
+        let happens = plan.cuts.iter().any(Option::is_some) || plan.second.0 < u64::MAX;
+        assert!(happens, "Z2: nothing happens in {}", self.scenario.name);
+        plan
     }
 }
 
 /// Some of a seed's runs, scattered over the requests that the first machine makes.
 pub(crate) fn cases(scenario: &'static Scenario, seed: u64, requests: u64) -> Vec<Case> {
     let total = requests * scenario.variants;
-    let step = (10_007 % total.max(1)) | 1;
+    // Where a step has a factor in common with them, it would come to the same ones again.
+    let mut step = (10_007 % total.max(1)) | 1;
+    while common_factor(step, total) > 1 {
+        step += 2;
+    }
     let one = |i: u64| {
-        let n = (i * step + seed) % total;
+        let n = (i * step + seed % total) % total;
         Case { scenario, seed, request: n / scenario.variants, variant: n % scenario.variants }
     };
-    (0..total.min(OF_A_SEED)).map(one).collect()
+    let all: Vec<Case> = (0..total.min(OF_A_SEED)).map(one).collect();
+    let distinct: BTreeSet<(u64, u64)> = all.iter().map(|c| (c.request, c.variant)).collect();
+    let (count, last) = (all.len(), distinct.last());
+    assert_eq!(distinct.len(), count, "Z1: cases of {} twice", scenario.name);
+    assert!(last.is_none_or(|c| c.0 < requests), "Z1: {last:?} of {requests} requests");
+    all
+}
+
+fn common_factor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_factor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_requests_there_are_no_case_comes_twice() {
+        for scenario in SCENARIOS {
+            for requests in 1..400 {
+                for seed in [0, 7, u64::MAX] {
+                    let all = cases(scenario, seed, requests);
+                    let wanted = (requests * scenario.variants).min(OF_A_SEED);
+                    assert_eq!(all.len() as u64, wanted, "Z1: {}", scenario.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cases_of_any_numbers_have_a_plan() {
+        for scenario in SCENARIOS {
+            for n in [0, 1, u64::MAX / 2, u64::MAX - 1] {
+                let variant = n.min(scenario.variants - 1);
+                Case { scenario, seed: n, request: n, variant }.plan();
+            }
+        }
+    }
 }

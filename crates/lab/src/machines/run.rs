@@ -1,5 +1,8 @@
 //! One run: machines that open one volume in a bucket, one after the other and at the same time,
 //! each with a volume of its own in one virtual world; and a last one, to which nothing happens.
+//!
+//! Invariants:
+//! * W1. Machines have ways of their own: none answers through another's.
 
 use super::follow;
 use super::history::History;
@@ -265,7 +268,8 @@ async fn one(
     take_over: TakeOver,
 ) -> Result<(), String> {
     all.machines.attach(DiskId(id), way.clone());
-    let mut rng = Rng::new(all.seed * 31 + u64::from(id));
+    assert!(id < CHECKER, "W1: machine {id} has the way of who checks");
+    let mut rng = Rng::new(all.seed.wrapping_mul(31).wrapping_add(u64::from(id)));
     let commit = if all.seed.is_multiple_of(2) { Commit::Async } else { Commit::Sync };
     let writer = name.to_owned();
     let rest = BucketOptions::default();

@@ -2,6 +2,10 @@
 //! snapshot that was told to be made is there in the end, unless somebody began to delete it, and
 //! shows what the volume was; one that was told to be deleted is not; and a clone shows what its
 //! snapshot showed, and keeps that from being deleted.
+//!
+//! Invariants:
+//! * X1. A snapshot is made once under its name, by the machine whose own that is.
+//! * X2. One that was deleted was to be deleted.
 
 use super::plan::CALM;
 use super::run::{All, PACE, SILENT, ground};
@@ -74,14 +78,19 @@ impl Album {
         }
         let name = format!("{own}{count}");
         let shot = Shot { shows, told: false, ends: false, ended: false };
-        self.0.borrow_mut().shots.insert(name.clone(), shot);
+        let before = self.0.borrow_mut().shots.insert(name.clone(), shot).is_some();
+        assert!(!before, "X1: {name} is made twice");
         if ask(volume, SnapshotOp::Make(name.clone())).await {
             self.change(&name, |s| s.told = true);
         }
     }
 
     fn change(&self, name: &str, f: impl Fn(&mut Shot)) {
-        self.0.borrow_mut().shots.get_mut(name).into_iter().for_each(f);
+        let mut all = self.0.borrow_mut();
+        let Some(shot) = all.shots.get_mut(name) else { panic!("X1: nobody has made {name}") };
+        f(shot);
+        let known = shot.ends || !shot.ended;
+        assert!(known, "X2: {name} is deleted, and nobody has begun to");
     }
 
     /// A machine makes a clone of the first snapshot that there is.

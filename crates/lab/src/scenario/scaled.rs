@@ -3,6 +3,10 @@
 //!
 //! Invariants of a script, which judges rely on:
 //! * S1. There are states to be looked at: the act from which on they are is one of its own.
+//! * S2. There is somebody to do the acts, and what fails is counted among as many.
+//! * S3. What is not the whole of a path's length is a file's place: a path begins with a `/` and
+//!   has no empty name in it.
+//! * S4. Bytes that meet on short blocks meet on longer ones: of two places the further stays it.
 
 use super::{HOLES, Script, holes, script};
 use crate::acts::Act;
@@ -24,6 +28,12 @@ impl Script {
     fn check(&self, name: &str, seed: u64) {
         let (from, count) = (self.from, self.acts.len());
         assert!(from <= count, "S1: {name}:{seed} is looked at from act {from} on, of {count}");
+        assert!(self.callers > 0, "S2: nobody does {name}:{seed}");
+        let paths = self.setup.iter().chain(&self.acts).flat_map(Act::paths);
+        let odd =
+            |p: &&str| !p.starts_with('/') || p.contains("//") || p.len() > 1 && p.ends_with('/');
+        let odd: Vec<&str> = paths.filter(odd).collect();
+        assert!(odd.is_empty(), "S3: {odd:?} of {name}:{seed} are no paths");
     }
 
     /// The same for a volume whose blocks are `times` as long.
@@ -56,5 +66,36 @@ impl Act {
             _ => (),
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All scenarios, of the first seed and of the last.
+    #[test]
+    fn every_scenario_has_a_script_for_every_seed() {
+        for (name, _) in crate::scenarios() {
+            for seed in [0, 1, 2, 1 << 32, u64::MAX - 1, u64::MAX] {
+                for times in [1, 2, 4] {
+                    let Some(script) = script_on(name, seed, times) else { continue };
+                    assert!(script.volume_bytes >= 1 << 20, "{name}:{seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn places_stay_in_their_order() {
+        for times in [1, 2, 4, 64] {
+            let place = |at: u64| match Act::Truncate("/f".into(), at).scaled(times) {
+                Act::Truncate(_, at) => at,
+                other => panic!("{other:?}"),
+            };
+            let wrong = (0..5000)
+                .find(|at| place(*at) >= place(at + 1) || place(1024 * at) != 1024 * at * times);
+            assert_eq!(wrong, None, "S4: {times} times as long");
+        }
     }
 }

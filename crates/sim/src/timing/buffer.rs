@@ -4,6 +4,8 @@
 //! Invariants:
 //! * B1. No segment has a sector of a later write.
 //! * B2. The newest segment grows as the disk reads on, and never shrinks from that end.
+//! * B3. No segment is empty, or longer than the drive has it, and there are no more than it has.
+//! * B4. Reading ahead goes on before its fence, from the newest segment's end, and in time.
 
 use std::collections::VecDeque;
 
@@ -50,14 +52,31 @@ pub(super) enum Found {
 /// The buffer.
 pub(super) struct Buffer {
     told: Buffering,
+    /// Sectors of the disk: nothing is read ahead behind its end.
+    end: u64,
     /// The newest first.
     segments: VecDeque<Segment>,
     ahead: Option<Ahead>,
 }
 
 impl Buffer {
-    pub(super) fn new(told: Buffering) -> Buffer {
-        Buffer { told, segments: VecDeque::new(), ahead: None }
+    pub(super) fn new(told: Buffering, end: u64) -> Buffer {
+        assert!(told.segments > 0 && told.sectors > 0, "B3: {told:?} holds nothing");
+        Buffer { told, end, segments: VecDeque::new(), ahead: None }
+    }
+
+    /// What holds after each change.
+    fn check(&self) {
+        let (count, most) = (self.segments.len(), self.told.segments);
+        assert!(count <= most, "B3: {count} segments of {most}");
+        let Some(newest) = self.segments.front() else {
+            assert!(self.ahead.is_none(), "B4: {:?} of no segment", self.ahead);
+            return;
+        };
+        let long = newest.to - newest.from;
+        assert!(newest.from < newest.to && long <= self.told.sectors, "B3: {newest:?}");
+        let stands = self.ahead.is_none_or(|a| newest.to < a.limit && a.limit <= self.end);
+        assert!(stands, "B4: {:?} goes on from {} of {}", self.ahead, newest.to, self.end);
     }
 
     /// Since when, from which sector, and to which the disk reads ahead.
@@ -73,9 +92,13 @@ impl Buffer {
         newest.to = to;
         newest.from = newest.from.max(to.saturating_sub(self.told.sectors));
         match &mut self.ahead {
-            Some(a) if to < a.limit => a.time_us = time_us,
+            Some(a) if to < a.limit => {
+                assert!(a.time_us <= time_us, "B4: it goes back from {a:?} to {time_us} µs");
+                a.time_us = time_us;
+            }
             _ => self.ahead = None,
         }
+        self.check();
     }
 
     pub(super) fn find(&self, first: u64, count: u64) -> Found {
@@ -94,13 +117,14 @@ impl Buffer {
     /// All before `to` was wanted: reading ahead, if it goes on at all, goes on further.
     pub(super) fn wanted(&mut self, to: u64) {
         if let Some(a) = &mut self.ahead {
-            a.limit = a.limit.max(to + self.told.ahead);
+            a.limit = a.limit.max(to + self.told.ahead).min(self.end);
         }
     }
 
     /// The newest segment has grown to before `to` at `time_us`, and reading ahead goes on.
     pub(super) fn goes_on(&mut self, to: u64, time_us: f64) {
-        self.ahead = Some(Ahead { time_us, limit: to + self.told.ahead });
+        let limit = (to + self.told.ahead).min(self.end);
+        self.ahead = Some(Ahead { time_us, limit });
         self.came_to(to, time_us);
     }
 
@@ -108,7 +132,7 @@ impl Buffer {
     pub(super) fn holds(&mut self, from: u64, to: u64, time_us: f64) {
         self.overwritten(from, to);
         self.segments.push_front(Segment { from, to });
-        self.segments.truncate(self.told.segments.max(1));
+        self.segments.truncate(self.told.segments);
         self.goes_on(to, time_us);
     }
 

@@ -5,6 +5,10 @@
 //! Invariants, of a drive's numbers:
 //! * G1. Zones follow one another from the first cylinder on, each with cylinders and sectors.
 //! * G2. A longer seek takes no less time.
+//! * G3. Everything takes time: a turn, the bus, the controller; only settling before a write may
+//!   take less than before a read.
+//! * G4. A sector lies at one place of the disk: on a track of its zone, at an angle of a turn.
+//! * G5. A disk that has grown has room for what it was to have, and hardly more.
 
 use super::SECTOR_BYTES;
 use super::buffer::Buffering;
@@ -145,6 +149,10 @@ impl Geometry {
         let rises = |p: &[(u32, f64)]| p[0].0 < p[1].0 && p[0].1 <= p[1].1;
         let first = self.seek.0.first().is_some_and(|p| p.0 > 0 && p.1 > 0.0);
         assert!(first && self.seek.0.windows(2).all(rises), "G2: {:?}", self.seek);
+        let o = &self.overhead;
+        let times = [self.head_switch_us, o.read_hit_us, o.read_miss_us, o.write_us];
+        let pass = self.turn_us > 0.0 && self.bus_bytes_per_sec > 0;
+        assert!(pass && times.iter().all(|us| *us >= 0.0), "G3: {self:?}");
     }
 
     /// All of them.
@@ -157,11 +165,16 @@ impl Geometry {
         let missing = size_bytes.saturating_sub(self.capacity_bytes()).div_ceil(SECTOR_BYTES);
         let last = self.zones.last().expect("a geometry has a zone");
         let more = missing.div_ceil(u64::from(self.heads) * u64::from(last.sectors));
+        let cylinder = u64::from(self.heads) * u64::from(last.sectors) * SECTOR_BYTES;
         self.cylinders += u32::try_from(more).unwrap_or(u32::MAX - self.cylinders);
+        let has = self.capacity_bytes();
+        let right = size_bytes <= has && (missing == 0 || has - size_bytes < cylinder);
+        assert!(right, "G5: a disk of {size_bytes} bytes has grown to {has}");
     }
 
     /// The same mechanism with everything `times` as slow.
     pub fn slower(mut self, times: f64) -> Geometry {
+        assert!(times > 0.0, "G3: {times} times as slow");
         self.turn_us *= times;
         self.seek.0.iter_mut().for_each(|p| p.1 *= times);
         self.write_settle_us *= times;
@@ -193,8 +206,9 @@ impl Geometry {
         let a_cylinder = (heads - 1) * track_skew + u64::from(z.cylinder_skew);
         let skewed = on_track + head * track_skew + cylinder * a_cylinder;
         let cylinder = u64::from(z.first) + cylinder;
+        assert!(cylinder < u64::from(self.cylinders), "G4: sector {sector} on {cylinder}");
         Place {
-            cylinder: cylinder.min(u64::from(self.cylinders - 1)) as u32,
+            cylinder: cylinder as u32,
             head: head as u32,
             angle: (skewed % sectors) as f64 / sectors as f64,
             sectors: z.sectors,

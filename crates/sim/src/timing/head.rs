@@ -7,6 +7,8 @@
 //! Invariants:
 //! * H1. An access lies on the disk: behind its end there is no place to seek to.
 //! * H2. One access follows the other: none ends before the one before it.
+//! * H3. The head turns and moves forward in time: it waits for less than a turn.
+//! * H4. The head is on a track that there is, and reads ahead no further than it was told.
 
 use super::buffer::{Buffer, Found};
 use super::geometry::{Geometry, Place};
@@ -42,7 +44,8 @@ impl HeadDisk {
     pub fn new(mut g: Geometry, size_bytes: u64) -> HeadDisk {
         g.check();
         g.grow_to(size_bytes);
-        let (bytes, buffer) = (g.capacity_bytes(), Buffer::new(g.buffer));
+        let bytes = g.capacity_bytes();
+        let buffer = Buffer::new(g.buffer, bytes / SECTOR_BYTES);
         assert!(bytes >= size_bytes, "H1: {size_bytes} bytes on a disk of {bytes}");
         HeadDisk { g, bytes, buffer, cylinder: 0, head: 0, free_at_us: 0.0 }
     }
@@ -61,6 +64,7 @@ impl HeadDisk {
     fn turned_to(&self, angle: f64, time_us: f64) -> f64 {
         let now = (time_us / self.g.turn_us).fract();
         let wait = (angle - now).rem_euclid(1.0);
+        assert!((0.0..1.0 + ROUNDING).contains(&wait), "H3: {wait} turns from {now} to {angle}");
         if wait > 1.0 - ROUNDING { time_us } else { time_us + wait * self.g.turn_us }
     }
 
@@ -104,8 +108,11 @@ impl HeadDisk {
                 return (from + passed, p);
             }
             (from, p.time_us) = (from + here, p.time_us + here as f64 * sector_us);
+            if from == limit {
+                return (from, p);
+            }
             let next = self.reach(p, &self.g.place(from), false);
-            if from == limit || next.time_us > until_us {
+            if next.time_us > until_us {
                 return (from, p);
             }
             p = next;
@@ -118,6 +125,11 @@ impl HeadDisk {
         let Some((began_us, from, limit)) = self.buffer.ahead() else { return };
         let p = Passing { time_us: began_us, cylinder: self.cylinder, head: self.head };
         let (to, p) = self.came(p, (from, limit), now_us);
+        assert!(
+            (from..=limit).contains(&to),
+            "H4: from {from} to {to}, and no further than {limit}"
+        );
+        assert!(p.time_us >= began_us, "H3: it has read ahead from {began_us} to {} µs", p.time_us);
         self.buffer.came_to(to, p.time_us);
         (self.cylinder, self.head) = (p.cylinder, p.head);
     }
@@ -179,6 +191,8 @@ impl Timing for HeadDisk {
             Kind::Write { .. } => self.write(begin_us, first, count),
         };
         assert!(ends_us >= begin_us, "H2: {a:?} ends at {ends_us} µs, and begins at {begin_us}");
+        let there = self.cylinder < self.g.cylinders && self.head < self.g.heads;
+        assert!(there, "H4: the head is at {} of {}", self.head, self.cylinder);
         self.free_at_us = ends_us;
         nanos(ends_us).max(now)
     }
@@ -240,6 +254,47 @@ mod tests {
         assert!(took[0] > 3.0, "{took:?}");
         let took = run(&mut d, Nanos::from_millis(500), &[(Kind::Read, 1 << 20, 512)]);
         assert!(took[0] > 3.0, "B1: what was written since is read from the buffer: {took:?}");
+    }
+
+    #[test]
+    fn nothing_is_read_ahead_behind_the_end() {
+        let g = drives::hp97560();
+        let end = g.capacity_bytes();
+        let mut d = HeadDisk::new(g, end);
+        for from_end in [512, 4096, 65_536] {
+            let last = (Kind::Read, end - from_end, from_end);
+            let now = d.free_at();
+            run(&mut d, now, &[last]);
+            let later = d.free_at().plus(Nanos::from_secs(1));
+            run(&mut d, later, &[(Kind::Read, end - 512, 512)]);
+        }
+    }
+
+    /// Random accesses with pauses: what is on the bus takes the least time, and nothing takes more
+    /// than the longest seek, a few turns and the transfer.
+    #[test]
+    fn every_access_takes_what_a_mechanism_can() {
+        for g in [drives::rz26(), drives::cheetah_9lp(), drives::hp97560(), drives::sata_7200()] {
+            let (mut rng, mut now, end) = (env::Rng::new(3), Nanos(0), g.capacity_bytes());
+            let least_us = g.overhead.read_hit_us.min(g.overhead.write_us);
+            let seek_us = g.seek.micros(g.cylinders) + g.write_settle_us.max(0.0);
+            let mut d = HeadDisk::new(g.clone(), end);
+            for n in 0..3000 {
+                let len = 512 * (1 + rng.below(64));
+                let near = rng.below(1 << 17) * 512;
+                let at = [rng.below(end / 512 - 64) * 512, near, end - len][rng.below(3) as usize];
+                let kind = if rng.one_in(3) { FUA } else { Kind::Read };
+                let took = d.ends_at(now, Access { kind, at, len }).since(now).0 as f64 / 1e3;
+                // At most each track of it waits for a turn of its own.
+                let turns = 2.0 + 2.0 * (len / 512) as f64 / 57.0;
+                let most = g.overhead.read_miss_us.max(g.overhead.write_us)
+                    + seek_us
+                    + g.bus_us(len)
+                    + g.turn_us * (2.0 + turns);
+                assert!((least_us - 1.0..most).contains(&took), "{n}: {kind:?} {len}: {took} µs");
+                now = now.plus(Nanos((took * 1e3) as u64 + rng.below(40_000_000)));
+            }
+        }
     }
 
     #[test]

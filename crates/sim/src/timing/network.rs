@@ -1,6 +1,10 @@
 //! A block store behind a network: a delay for each request, a limit on requests a second and on
 //! bytes a second, many requests at once. What it has acknowledged is durable, so a flush costs one
 //! delay.
+//!
+//! Invariants:
+//! * N1. Neither limit is ever taken back: what is asked later is let through no sooner, and each
+//!   answer comes the delay after it was asked, at least.
 
 use super::{Access, Timing};
 use crate::timing::simple::transfer;
@@ -35,9 +39,13 @@ impl Network {
 impl Timing for Network {
     fn ends_at(&mut self, now: Nanos, a: Access) -> Nanos {
         let begin = now.max(self.next_request).max(self.next_bytes);
+        let before = (self.next_request, self.next_bytes);
         self.next_request = begin.plus(Nanos(1_000_000_000 / self.requests_per_sec.max(1)));
         self.next_bytes = begin.plus(transfer(a.len, self.bytes_per_sec));
-        self.next_bytes.plus(self.delay)
+        let rise = before.0 <= self.next_request && before.1 <= self.next_bytes;
+        let end = self.next_bytes.plus(self.delay);
+        assert!(rise && end >= now.plus(self.delay), "N1: {a:?} at {now:?}: {before:?}, {self:?}");
+        end
     }
 }
 

@@ -1,5 +1,11 @@
 //! Models without a place: a constant and a rate, a solid-state disk with its channels, and chance.
 //! For tests, and for the papers that simulate with `a + bytes / b`.
+//!
+//! Invariants:
+//! * S1. Where one access follows the other, none ends before the one before it.
+//! * S2. A drive has channels, each busy for a time that does not go back, and a bus that carries
+//!   one thing at a time.
+//! * S3. Flushes follow one another.
 
 use super::{Access, Kind, Timing};
 use env::{Nanos, Rng};
@@ -50,7 +56,8 @@ impl Timing for Constant {
         };
         let begin = if self.serial { now.max(self.free_at) } else { now };
         let end = begin.plus(fixed).plus(transfer(a.len, self.bytes_per_sec));
-        self.free_at = end;
+        let before = std::mem::replace(&mut self.free_at, end);
+        assert!(!self.serial || before <= end, "S1: {a:?} ends at {end:?}, and one at {before:?}");
         end
     }
 }
@@ -84,7 +91,10 @@ impl SolidState {
     }
 
     fn flushed(&mut self, begin: Nanos) -> Nanos {
-        self.flushed_at = begin.max(self.flushed_at).plus(self.flush);
+        let before = self.flushed_at;
+        self.flushed_at = begin.max(before).plus(self.flush);
+        let apart = self.flushed_at >= before.plus(self.flush);
+        assert!(apart, "S3: one flush ends at {before:?}, the next at {:?}", self.flushed_at);
         self.flushed_at
     }
 }
@@ -96,9 +106,12 @@ impl Timing for SolidState {
             Kind::Read => self.read,
             Kind::Write { .. } => self.write,
         };
-        let free = self.channels_free_at.iter_mut().min().expect("a drive has channels");
+        let free = self.channels_free_at.iter_mut().min().expect("S2: a drive has channels");
         let done = now.max(*free).plus(fixed);
         let end = done.max(self.bus_free_at).plus(transfer(a.len, self.bytes_per_sec));
+        let busy = (*free, self.bus_free_at);
+        let carried = end >= busy.1.plus(transfer(a.len, self.bytes_per_sec));
+        assert!(busy.0 <= end && carried, "S2: {a:?} ends at {end:?}, on {busy:?}");
         (*free, self.bus_free_at) = (end, end);
         if a.kind == (Kind::Write { fua: true }) { self.flushed(end) } else { end }
     }

@@ -6,6 +6,10 @@
 //! Invariants:
 //! * C1. Dirty extents do not touch, none is empty, and `bytes` is their sum.
 //! * C2. One access follows the other: none ends before the one before it.
+//! * C3. A cache that was written down has no more than it was to have: nothing after a flush.
+//! * C4. What was just written is dirty, and what was written through is not.
+//! * C5. One write to the medium is as long as others can wait, and of one extent.
+//! * C6. What is asked lies on the disk below.
 
 use super::simple::transfer;
 use super::{Access, HeadDisk, Kind, Timing};
@@ -60,6 +64,7 @@ impl WriteBack {
         self.dirty.insert(start, end - start);
         self.bytes += end - start;
         self.check();
+        assert!(self.covers(at, len), "C4: {len} bytes at {at} were written, and are not dirty");
     }
 
     /// A scan of all extents.
@@ -89,6 +94,11 @@ impl WriteBack {
             }
         }
         self.check();
+        let touched = self.dirty.range(..end).next_back().filter(|(s, l)| *s + *l > at);
+        assert!(
+            touched.is_none(),
+            "C4: {len} bytes at {at} went through, and {touched:?} is dirty"
+        );
     }
 
     fn covers(&self, at: u64, len: u64) -> bool {
@@ -108,13 +118,16 @@ impl WriteBack {
         self.bytes -= n;
         self.swept_to = at + n;
         self.check();
+        assert!(n > 0 && n <= EXTENT_BYTES_MAX, "C5: {n} bytes at {at} go out at once");
         self.disk.ends_at(now, Access { kind: Kind::Write { fua: true }, at, len: n })
     }
 
     /// Writes until no more than so much is dirty; when that is done.
     fn write_down_to(&mut self, max: CacheSize, mut now: Nanos) -> Nanos {
         while self.bytes > max.bytes || self.dirty.len() > max.segments {
+            let (before, left) = (now, self.bytes);
             now = self.write_one(now);
+            assert!(self.bytes < left && before <= now, "C3: {left} bytes stay at {before:?}");
         }
         now
     }
@@ -133,6 +146,9 @@ impl Timing for WriteBack {
     fn ends_at(&mut self, now: Nanos, a: Access) -> Nanos {
         self.pass_idle_time(now);
         let begin = now.max(self.free_at);
+        let most = self.disk.geometry().capacity_bytes();
+        let fits = a.at.checked_add(a.len).is_some_and(|end| end <= most);
+        assert!(fits, "C6: {a:?} of a disk of {most}");
         let rate = self.disk.geometry().bus_bytes_per_sec;
         let bus = begin.plus(COMMAND).plus(transfer(a.len, rate));
         let end = match a.kind {
@@ -152,6 +168,10 @@ impl Timing for WriteBack {
             Kind::Read => self.disk.ends_at(begin, a),
         };
         assert!(end >= begin, "C2: {a:?} ends at {end:?}, and the one before it at {begin:?}");
+        let (most, left) = (self.size, (self.bytes, self.dirty.len()));
+        let fits = left.0 <= most.bytes && left.1 <= most.segments;
+        assert!(fits, "C3: {left:?} is dirty after {a:?}, of {most:?}");
+        assert!(a.kind != Kind::Flush || left == (0, 0), "C3: {left:?} is dirty after a flush");
         self.free_at = end;
         end
     }
