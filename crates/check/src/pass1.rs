@@ -7,6 +7,7 @@ use crate::finding::{Kind, Place};
 use crate::inode::Verdict;
 use crate::run::Check;
 use crate::tables::{Dir, Info};
+use crate::view::IMAGES;
 use crate::walk::{Fault, Map, Then, walk};
 use format::ext::dirent::kind_byte;
 use format::ext::features::incompat;
@@ -341,6 +342,12 @@ impl Check<'_> {
         let counts_blocks = InodeRef(raw).flags() & FLAG_HUGE != 0;
         let unit = if counts_blocks { geo.block_bytes as u64 / 512 } else { 1 };
         InodeMut(raw).set_sectors_wide(sectors / unit);
+        let again = self.sectors_of(raw);
+        assert_eq!(again, sectors, "K8: the sectors of an inode are read as another number");
+    }
+
+    fn is_claimed(&self, b: BlockNo) -> bool {
+        self.claims.is_claimed(&self.geo(), b)
     }
 
     fn remember(&mut self, ino: Ino, raw: &[u8], scan: MapScan) {
@@ -359,6 +366,11 @@ impl Check<'_> {
             return;
         }
         let first = self.dirs.blocks.len();
+        // A look at each block of a directory.
+        debug_assert!(
+            scan.data.iter().all(|(_, b)| *b >= IMAGES || self.is_claimed(BlockNo(*b))),
+            "K3: a block of directory {ino} is handed on, and nobody's"
+        );
         for (at, block) in scan.data.into_iter().filter(|_| !scan.shared) {
             // Holes; the size has been set to what is mapped.
             while self.dirs.blocks.len() < first + at as usize {
