@@ -56,7 +56,10 @@ impl Asked {
             Wish::Create(name) => ("create", name),
             Wish::Delete(name) => ("delete", name),
         };
-        format!("{}\n{:x}\n{verb}\n{name}\n", self.number, self.epoch.0.0).into_bytes()
+        let raw = format!("{}\n{:x}\n{verb}\n{name}\n", self.number, self.epoch.0.0).into_bytes();
+        let again = Asked::decode(&raw);
+        assert_eq!(again.as_ref(), Some(self), "I13: what is asked is read as something else");
+        raw
     }
     fn decode(raw: &[u8]) -> Option<Asked> {
         let mut lines = std::str::from_utf8(raw).ok()?.lines();

@@ -28,7 +28,14 @@ pub struct Writer {
 impl Writer {
     fn encode(&self) -> Vec<u8> {
         let state = if self.closed { "closed" } else { "open" };
-        format!("{state}\n{}\n{}\n{}\n", self.count, self.name, self.end).into_bytes()
+        // A line of its own: who could not read it would hear of nobody.
+        let name: String =
+            self.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let raw = format!("{state}\n{}\n{name}\n{}\n", self.count, self.end).into_bytes();
+        let again = Writer::decode(&raw);
+        let same = again.as_ref() == Some(&Writer { name, ..self.clone() });
+        assert!(same, "I13: a heartbeat is read as {again:?}");
+        raw
     }
 
     fn decode(raw: &[u8]) -> Option<Writer> {
@@ -65,6 +72,15 @@ impl Writer {
             Err(e) if e.kind == BucketErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// Says that the writer of an epoch has ended before it began: its fence is there, and it could not
+/// go on. Who comes next need not wait until it is silent. That it cannot be said is no failure.
+pub(crate) async fn never_began(bucket: &Rc<dyn Bucket>, epoch: Epoch, name: &str) {
+    let writer = Writer { name: name.to_owned(), count: 0, closed: true, end: Serial::NONE };
+    if let Err(e) = bucket.put(&beat_name(epoch), writer.encode().into()).await {
+        tracing::warn!("that nobody writes in epoch {epoch} could not be said: {e}");
     }
 }
 
@@ -169,9 +185,17 @@ impl Inner {
         if self.looking.replace(true) {
             return self.sure.wait().await;
         }
+        let _looking = Looking(self);
         self.look_for_a_fence().await;
-        self.looking.set(false);
-        self.sure.wake_all();
+    }
+}
+
+/// Somebody looks, until this is dropped: also where whoever asked is not there any more.
+struct Looking<'a>(&'a Inner);
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.looking.set(false);
+        self.0.sure.wake_all();
     }
 }
 
@@ -202,7 +226,52 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use crate::at_rest::AtRest;
+    use crate::{FormatOptions, OpenOptions};
+    use env::{Local, ObjectDone, ObjectOp, unless};
+    use sim::{Image, SimBucket, Trouble, Way, World, block_on};
+    use std::cell::Cell;
+
+    /// A way to the bucket that answers nothing while it is told so.
+    struct Hangs(Rc<dyn Bucket>, env::Env, Rc<Cell<bool>>);
+
+    impl Bucket for Hangs {
+        fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+            Box::pin(async move {
+                if self.2.get() {
+                    self.1.sleep(Nanos::from_secs(100_000)).await;
+                }
+                self.0.ask(op).await
+            })
+        }
+    }
+
+    /// Who asks whether this is still the writer may go away while he looks: the next one looks
+    /// himself.
+    #[test]
+    fn a_look_that_was_given_up_is_no_look() {
+        block_on(&mut World::new(Image::new(4096)), |env, _| async move {
+            let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+            let way: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+            let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+            let at_rest = AtRest::default();
+            let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+            let making = crate::format(env.clone(), way.clone(), &format).await.unwrap();
+            making.finish().await.unwrap();
+            let hangs = Rc::new(Cell::new(false));
+            let way: Rc<dyn Bucket> = Rc::new(Hangs(way, env.clone(), hangs.clone()));
+            let store = Store::open(env.clone(), way, OpenOptions::default()).await.unwrap();
+            hangs.set(true);
+            env.sleep(Nanos::from_secs(10)).await;
+            let given_up = unless(store.sure(), env.sleep(Nanos::from_secs(1))).await;
+            assert!(given_up.is_none());
+            hangs.set(false);
+            let sure = unless(store.sure(), env.sleep(Nanos::from_secs(5))).await;
+            assert_eq!(sure, Some(Ok(())), "I11: nobody looks any more");
+        });
+    }
 
     #[test]
     fn what_was_encoded_is_decoded() {
@@ -210,7 +279,13 @@ mod tests {
         let w = Writer { name, count: 9, closed: false, end };
         assert_eq!(Writer::decode(&w.encode()), Some(w.clone()));
         let w = Writer { closed: true, ..w };
-        assert_eq!(Writer::decode(&w.encode()), Some(w));
+        assert_eq!(Writer::decode(&w.encode()), Some(w.clone()));
+        // As /proc/sys/kernel/hostname takes them.
+        for name in ["two\nlines", "open\n7\n", "\r\n", "", "a\u{85}b", "tab\tand \u{1b}[2J"] {
+            let w = Writer { name: name.into(), ..w.clone() };
+            let said = Writer::decode(&w.encode()).unwrap();
+            assert_eq!((said.count, said.end, said.closed), (9, Serial(77), true), "{name:?}");
+        }
         assert_eq!(Writer::decode(b"nonsense"), None);
     }
 }

@@ -129,6 +129,10 @@ impl State {
         }
         let body = self.table.encode();
         let mut head = self.head(Kind::Checkpoint, nonce);
+        let needed = |s: &&Serial| **s >= head.serial || self.table.fences.contains(s);
+        let needed = dead.iter().find(needed);
+        assert!(needed.is_none(), "I7: {needed:?} is to go with checkpoint {}", head.serial);
+        assert!(self.open.is_empty(), "I6: a checkpoint is sealed, and not what came before it");
         head.body_sum = crc32c::crc32c(&body);
         head.said = (!self.table.snapshots.is_unused()).then(Said::default);
         if self.table.plant != Some("notes-forgotten") {

@@ -55,6 +55,8 @@ fn runs_of(live: impl Iterator<Item = u64>, prices: &Prices) -> Vec<(u64, u64)> 
             None => runs.push((index, 1)),
         }
     }
+    let apart = runs.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0);
+    assert!(apart && runs.iter().all(|r| r.1 <= MANY), "R2: a block is read twice: {runs:?}");
     runs
 }
 

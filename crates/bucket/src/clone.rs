@@ -115,6 +115,8 @@ impl Link {
         body.bytes(self.place.as_bytes());
         let mut all = Writer::default();
         all.bytes(&MAGIC).u32(crc32c::crc32c(&body.0)).bytes(&body.0);
+        let again = Link::decode(&all.0);
+        assert_eq!(again.as_ref(), Some(self), "I13: a link leads elsewhere when it is read again");
         all.0
     }
     fn decode(raw: &[u8]) -> Option<Link> {

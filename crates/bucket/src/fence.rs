@@ -2,7 +2,7 @@
 //! fence that ends its log (I5, I8). Waiting is courtesy; only the fence makes it safe.
 
 use crate::all::all;
-use crate::beat::Writer;
+use crate::beat::{Writer, never_began};
 use crate::block_cache::BlockCache;
 use crate::chain::{Chain, Trouble, head_of, heads_of, list};
 use crate::near::Near;
@@ -289,11 +289,17 @@ async fn fence(
         Put::Theirs(_) => return Ok(None),
     }
     let put_took = env.now().since(began);
-    if options.plant != Some("fence-not-looked-at-again")
-        && was_deleted(bucket, shape, serial).await?
-    {
-        tracing::info!("the fence lies in a name that had been deleted: the log is read anew");
-        return Ok(None);
+    if options.plant != Some("fence-not-looked-at-again") {
+        let looked = was_deleted(bucket, shape, serial).await;
+        // Nobody will beat in this epoch. What is in the near log alone would be missed by who is
+        // told that it has ended.
+        if looked.is_err() && near.is_none_or(|(near, s)| !near.has_behind(s.upto)) {
+            never_began(bucket, Epoch(serial), &options.writer).await;
+        }
+        if looked? {
+            tracing::info!("the fence lies in a name that had been deleted: the log is read anew");
+            return Ok(None);
+        }
     }
     let ms = |t: Nanos| t.0 / 1_000_000;
     let (put_ms, all_ms) = (ms(put_took), ms(env.now().since(began)));
@@ -304,7 +310,8 @@ async fn fence(
         // Not as of now: this machine may have stood still since it looked.
         near.confirm(began);
     }
-    chain.table.fences.insert(serial);
+    let new = chain.table.fences.insert(serial);
+    assert!(new && chain.last.0 < serial, "I5: fence {serial} is put behind {}", chain.last.0);
     (chain.last, chain.epoch) = ((serial, sum), Epoch(serial));
     chain.next = serial.plus(shape.window);
     Ok(Some(chain))

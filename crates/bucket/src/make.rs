@@ -9,6 +9,7 @@ use crate::clone::CLONES;
 use crate::object::LOG;
 use crate::store::Store;
 use crate::volume::{NAME, Shape, is_volume};
+use crate::writer::{Put, put_own};
 use env::{Bucket, BucketErrorKind, Env, Nanos};
 use std::rc::Rc;
 
@@ -97,7 +98,14 @@ impl Making {
     pub async fn finish(self) -> Result<(), String> {
         self.store.close().await.map_err(|e| e.to_string())?;
         let raw = self.store.shape().encode();
-        self.bucket.put_absent(NAME, raw.into()).await.map_err(|e| e.to_string())
+        let len = raw.len();
+        // The answer may be lost, and the volume be there (I9).
+        let env = &self.store.inner.env;
+        let put = put_own(env, &self.bucket, NAME, (raw.into(), len), None).await;
+        match put.map_err(|e| e.to_string())? {
+            Put::Ours => Ok(()),
+            Put::Theirs(_) => Err("somebody else has made a volume here meanwhile".into()),
+        }
     }
 }
 

@@ -207,6 +207,11 @@ impl Near {
         self.book.borrow().groups.len()
     }
 
+    /// Is there a group in it behind this one?
+    pub(crate) fn has_behind(&self, upto: u64) -> bool {
+        self.book.borrow().groups.range(upto.saturating_add(1)..).next().is_some()
+    }
+
     fn oldest(&self) -> Option<Nanos> {
         self.book.borrow().groups.values().next().map(|g| g.1)
     }

@@ -89,7 +89,20 @@ impl Record {
                 }
             }
         }
+        // A copy of each group, and of an encrypted volume's as much work as sealing it.
+        debug_assert!(self.is_read_from(&w.0, sealer), "N7: an entry is read as another one");
         w.0
+    }
+
+    fn is_read_from(&self, raw: &[u8], sealer: Option<&Sealer>) -> bool {
+        match (self, Record::decode(raw, sealer)) {
+            (Record::Group(n, body), Some(Record::Group(m, again))) => (*n, body) == (m, &again),
+            (
+                Record::Mark { serial, sum, upto },
+                Some(Record::Mark { serial: s, sum: c, upto: u }),
+            ) => (*serial, *sum, *upto) == (s, c, u),
+            _ => false,
+        }
     }
 
     /// The reverse; None: it is none of these, or not sealed with this key.

@@ -92,6 +92,8 @@ impl Inner {
                 self.look(view, (v, n), tried < SHARED_TRIES);
             if runs.is_empty() && inherited.is_empty() && !elsewhere {
                 let zeros = || Block::zeroed(BLOCK_BYTES);
+                let has = found.len() as u64;
+                assert_eq!(has, n, "S1: of the blocks from {v} on there are others than asked for");
                 let all = found.into_iter().map(|b| b.unwrap_or_else(zeros));
                 return Ok(Some(all.collect()));
             }
@@ -161,6 +163,11 @@ impl Inner {
                 }
             }
         }
+        let beyond = wanted.runs.iter().find(|r| {
+            let of = s.table.objects.get(&r.serial);
+            r.n == 0 || of.is_none_or(|info| r.end() > u64::from(info.blocks))
+        });
+        assert!(beyond.is_none(), "R2: {beyond:?} is read, and goes beyond its object");
         wanted
     }
 

@@ -132,6 +132,8 @@ impl Table {
         self.extents.forget(from, to);
         assert!(!self.snapshots.knows(id), "S2: what nobody has any more belongs to others now");
         own.iter().for_each(|e| self.hand_over(older, e));
+        let left = self.extents.range(from, to).next();
+        assert!(left.is_none(), "S2: {left:?} belongs to snapshot {id}, which has ended");
     }
 
     /// Is this an own block of a snapshot that there is, or a block of the volume?

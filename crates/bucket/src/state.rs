@@ -302,7 +302,10 @@ impl State {
         }
         let mut head = self.head(Kind::Changes, nonce);
         head.notes = self.notes.seal();
+        let all = self.open.len();
         let (written, moved, freed) = sorted(std::mem::take(&mut self.open));
+        let sealed = written.len() + moved.len() + freed.len();
+        assert_eq!(sealed, all, "I12: of {all} blocks that have gathered some go with no object");
         let said = Said { moved: moved.len() as u32, records };
         // Where there are no snapshots, nothing is said of them.
         let is_said = !self.table.snapshots.is_unused() || !said.records.is_empty();
@@ -310,6 +313,10 @@ impl State {
         let lies = |(v, _): &(u64, Block)| self.table.place(*v).is_some();
         assert!(moved.iter().all(lies), "S4: what has moved lay somewhere, and its place dies");
         head.freed = self.table.ranges_of(&freed, &written);
+        let is_freed =
+            |v: &u64| head.freed.iter().any(|(first, n)| (*first..first + n).contains(v));
+        let both = written.iter().map(|w| w.0).find(is_freed);
+        debug_assert!(both.is_none(), "S5: block {both:?} is written, and freed behind that");
         let blocks: Vec<Block>;
         (head.written, blocks) = written.into_iter().chain(moved).unzip();
         self.stats.blocks += blocks.len() as u64;
@@ -427,6 +434,8 @@ impl State {
         let (durable, sealed) = (self.durable_put, self.sealed_put);
         assert!(durable <= sealed, "I2: group {durable} is durable, and sealed are up to {sealed}");
         if kind == Kind::Checkpoint {
+            let before = self.checkpoint;
+            assert!(before < serial, "I6: checkpoint {serial} comes behind checkpoint {before}");
             self.checkpoint = serial;
         }
     }

@@ -66,6 +66,8 @@ impl Fetching {
     }
     /// How many of `n` blocks from `index` on, which is not on its way, come before one that is.
     pub(crate) fn free(&self, serial: Serial, index: u64, n: u64) -> u64 {
+        let under_way = self.holds(serial, index);
+        assert!(!under_way, "R1: block {index} of object {serial} is on its way already");
         let later = self.0.iter().filter(|r| r.serial == serial && r.first > index);
         later.map(|r| r.first - index).min().unwrap_or(n).min(n)
     }

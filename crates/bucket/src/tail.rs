@@ -8,6 +8,7 @@ use crate::all::{TOGETHER, all};
 use crate::block_cache::BlockCache;
 use crate::chain::{Chain, Found};
 use crate::object::{SLOT_BYTES, Serial, block_sum, name};
+use crate::possible;
 use crate::state::{Info, place};
 use crate::volume::Shape;
 use env::{Block, Bucket, Local};
@@ -68,7 +69,9 @@ impl Tail<'_> {
     /// Takes an object's blocks into memory, from this one on. Returns how many it has then.
     fn keep(&self, (serial, from): (Serial, u64), raw: &[u8]) -> u64 {
         let mut have = from;
-        for part in raw.chunks_exact(SLOT_BYTES) {
+        // No object has more blocks, whatever a store answers.
+        let most = possible::BLOCKS_END.saturating_sub(from) as usize;
+        for part in raw.chunks_exact(SLOT_BYTES).take(most) {
             let (sum, bytes) = part.split_at(SLOT_BYTES - BLOCK_BYTES);
             if sum == block_sum(&self.shape.uuid, (serial, have), bytes).to_le_bytes() {
                 self.cache.put(place(serial, have), Block::copy_of(bytes));

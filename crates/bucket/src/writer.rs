@@ -33,6 +33,8 @@ pub(crate) async fn put_own(
     (bytes, head_bytes): (Arc<[u8]>, usize),
     plant: Option<&'static str>,
 ) -> Result<Put, BucketError> {
+    let len = bytes.len();
+    assert!(head_bytes <= len, "I9: {name} is told by {head_bytes} bytes of {len}");
     let mut again = Again::new(env);
     loop {
         let put = match plant {

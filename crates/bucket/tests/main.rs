@@ -5,6 +5,7 @@
 mod asks;
 mod at_rest;
 mod clones;
+mod half_done;
 mod hostile_fields;
 mod huge;
 mod kept;

@@ -21,7 +21,8 @@ impl Check<'_> {
         let (old, b) = (&self.old_nodes, BlockNo);
         let is_free = |n: &u64| self.is_free(b(*n));
         let found = range.find(|n| is_free(n) && !old.contains(n)).map(BlockNo)?;
-        self.claims.claim(&geo, found);
+        let before = self.claims.claim(&geo, found);
+        assert!(!before && range.start <= geo.blocks, "K3: block {found} is given out twice");
         Some(found)
     }
 

@@ -28,9 +28,11 @@ impl Copies {
             && *source + *len == from.0
         {
             *len += 1;
-            return;
+        } else {
+            self.0.insert(to.0, (from.0, 1));
         }
-        self.0.insert(to.0, (from.0, 1));
+        let of = self.source(to);
+        assert_eq!(of, Some(from), "K2: block {to} would become a copy of another one");
     }
 
     /// It is a copy no longer.
@@ -47,6 +49,8 @@ impl Copies {
         if at + 1 < len {
             self.0.insert(b.0 + 1, (from + at + 1, len - at - 1));
         }
+        let of = self.source(b);
+        assert!(of.is_none(), "K2: block {b} is no copy any more, and one of {of:?}");
     }
 
     /// Those among the blocks of a range, each with what it is a copy of.
@@ -83,5 +87,36 @@ mod tests {
         let all: Vec<_> = c.among(101, 3).collect();
         assert_eq!(all, [(101, 11), (103, 50)]);
         assert_eq!(c.among(105, 1 << 40).count(), 0);
+    }
+
+    /// Random copies, in runs and alone, made anew and taken back, against a map of blocks.
+    #[test]
+    fn runs_are_what_a_map_of_blocks_is() {
+        let mut rng = env::Rng::new(5);
+        for _ in 0..200 {
+            let (mut c, mut twin) = (Copies::default(), BTreeMap::new());
+            for _ in 0..80 {
+                let (to, run) = (100 + rng.below(40), 1 + rng.below(6));
+                // What is read is never written: K2.
+                let from = rng.below(2) * 50 + rng.below(30);
+                for b in to..to + run {
+                    if rng.below(3) > 0 {
+                        c.put(BlockNo(b), BlockNo(from + b - to));
+                        twin.insert(b, from + b - to);
+                    } else {
+                        c.forget(BlockNo(b));
+                        twin.remove(&b);
+                    }
+                }
+                let (first, count) = (90 + rng.below(60), rng.below(20));
+                let among: Vec<_> = c.among(first, count).collect();
+                let here = twin.range(first..first + count).map(|(b, from)| (*b, *from));
+                assert_eq!(among, here.collect::<Vec<_>>(), "{first}, {count}");
+            }
+            let all = (0..200).filter_map(|b| c.source(BlockNo(b)).map(|from| (b, from.0)));
+            assert!(all.eq(twin.iter().map(|(b, from)| (*b, *from))));
+            let total: u64 = c.runs().iter().map(|r| r.2).sum();
+            assert_eq!(total, twin.len() as u64);
+        }
     }
 }

@@ -197,7 +197,17 @@ pub(crate) fn with_dots(block: &[u8], dir: Ino, with_kinds: bool) -> (Vec<u8>, u
             _ => lost += 1,
         }
     }
+    let (had, has) = (named(block), named(&new));
+    assert_eq!(has + lost, had, "K5: of {had} names {has} are left, and {lost} lost");
     (new, lost)
+}
+
+/// How many names a block has whose chain is whole, beside the two dots.
+fn named(block: &[u8]) -> usize {
+    let all = chain(block).unwrap_or_default();
+    let is_name = |e: &&Raw| e.ino != 0 && e.name_len > 0;
+    let names = all.iter().filter(is_name);
+    names.filter(|e| !matches!(e.name(block), b"." | b"..")).count()
 }
 
 #[cfg(test)]

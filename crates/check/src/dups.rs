@@ -102,6 +102,7 @@ impl Check<'_> {
 
     /// Puts a copy of the block in its place; without room, a hole.
     fn give_copy(&mut self, raw: &mut [u8], p: &Pointer) -> Result<(), CheckError> {
+        assert_eq!(p.level, 0, "K2: a block of pointers, {}, is copied", p.block);
         let new = match self.alloc_for_pointer() {
             Some(new) => {
                 self.copy(new, p.block);
@@ -193,6 +194,7 @@ impl Check<'_> {
 /// An extent without its `at`-th block: what is before it, and what is behind it, which may be
 /// empty.
 fn cut_at(m: Mapped, at: u32) -> (Option<Mapped>, Mapped) {
+    assert!(at < m.len, "K6: block {at} is taken out of {m:?}");
     let right = Mapped {
         first: m.first + at + 1,
         len: m.len - at - 1,

@@ -51,6 +51,8 @@ impl Tree {
             m.len = keep;
         }
         self.extents.retain(|m| m.len > 0);
+        let beyond = self.extents.iter().find(|m| !m.unwritten && m.end() > limit);
+        assert!(beyond.is_none(), "K9: {beyond:?} goes on beyond block {limit} of the file");
         gone
     }
 

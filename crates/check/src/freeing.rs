@@ -13,6 +13,8 @@ use format::ufs::xattr;
 impl Check<'_> {
     /// Frees an inode and its blocks.
     pub(crate) fn free_inode(&mut self, ino: Ino) -> Result<(), CheckError> {
+        let kind = self.infos.get(ino).kind;
+        assert!(kind != 0, "K3: inode {ino} is freed, and is free");
         let mut raw = self.raw_inode(ino)?;
         self.release_blocks_of(ino, &raw)?;
         self.clear_slot(ino, &mut raw);

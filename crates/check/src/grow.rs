@@ -35,9 +35,12 @@ impl Check<'_> {
                 Some(h) => le32(&self.view.read(h)?, 4 * index),
             };
             block = BlockNo(u64::from(now));
+            let last = n + 1 == path.depth;
+            if last && now != 0 {
+                return Ok(None); // it is mapped, and shared with others still
+            }
             if now == 0 {
                 let Some(new) = self.alloc_for_pointer() else { return Ok(None) };
-                let last = n + 1 == path.depth;
                 self.view.put_fresh(new, if last { bytes.clone() } else { vec![0; bs] });
                 match holder {
                     None => InodeMut(&mut raw).set_pointer(index, new.0 as u32),

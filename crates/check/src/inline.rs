@@ -184,6 +184,8 @@ impl Check<'_> {
         for at in others.filter(|at| at.block == from) {
             at.block = to;
         }
+        let stays = self.dirs.list.iter().find(|d| d.name.block == from).map(|d| d.ino);
+        assert!(stays.is_none(), "K4: the name of {stays:?} is said to be in inode {dir} still");
         self.inline.insert(dir.0, InlineDir { len: 0, ..d });
         Ok(true)
     }

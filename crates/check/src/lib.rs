@@ -20,6 +20,8 @@
 //!             K8 what is sealed has a right checksum, and can be read again.
 //!             K9 what is known of a tree of extents is in order and apart, all of it where a
 //!             file's blocks can be.
+//!             K10 a report counts what it lists, and bitmaps agree with the counts beside them.
+//!             K11 where nothing is found nothing is mended.
 
 mod alloc;
 mod backups;

@@ -210,6 +210,9 @@ impl Check<'_> {
         }
         self.dirs.blocks.push(block.0);
         self.dirs.list[i].count += 1;
+        let (d, end) = (self.dirs.list[i], self.dirs.blocks.len());
+        let its = d.first + d.count as usize;
+        assert_eq!(its, end, "K4: the new block of directory {} is another one's", d.ino);
     }
 
     /// Takes a directory's index away, before its entries change.

@@ -7,10 +7,13 @@ use crate::finding::{Kind, Place};
 use crate::inode::Verdict;
 use crate::run::Check;
 use crate::tables::{Dir, Info};
+use crate::view::IMAGES;
 use crate::walk::{Fault, Map, Then, walk};
 use format::ext::features::incompat;
 use format::ufs::dirent::kind_byte;
-use format::ufs::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef};
+use format::ufs::inode::{
+    CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef, SECTORS_MAX,
+};
 use format::ufs::map;
 use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino, JOURNAL_INO};
 
@@ -340,7 +343,13 @@ impl Check<'_> {
         }
         let counts_blocks = InodeRef(raw).flags() & FLAG_HUGE != 0;
         let unit = if counts_blocks { geo.block_bytes as u64 / 512 } else { 1 };
-        InodeMut(raw).set_sectors_wide(sectors / unit);
+        InodeMut(raw).set_sectors_wide((sectors / unit).min(SECTORS_MAX));
+        let again = self.sectors_of(raw);
+        assert_eq!(again, sectors, "K8: the sectors of an inode are read as another number");
+    }
+
+    fn is_claimed(&self, b: BlockNo) -> bool {
+        self.claims.is_claimed(&self.geo(), b)
     }
 
     fn remember(&mut self, ino: Ino, raw: &[u8], scan: MapScan) {
@@ -359,6 +368,11 @@ impl Check<'_> {
             return;
         }
         let first = self.dirs.blocks.len();
+        // A look at each block of a directory.
+        debug_assert!(
+            scan.data.iter().all(|(_, b)| *b >= IMAGES || self.is_claimed(BlockNo(*b))),
+            "K3: a block of directory {ino} is handed on, and nobody's"
+        );
         for (at, block) in scan.data.into_iter().filter(|_| !scan.shared) {
             // Holes; the size has been set to what is mapped.
             while self.dirs.blocks.len() < first + at as usize {

@@ -280,11 +280,14 @@ impl Check<'_> {
             return;
         }
         let info = self.info_mut(ino);
+        assert!(info.kind != 0, "K4: a name of inode {ino}, which is free, is counted");
         info.names += 1;
         if info.kind != 2 {
             return;
         }
-        let Some(d) = self.dirs.get_mut(ino) else { return };
+        let Some(d) = self.dirs.get_mut(ino) else {
+            unreachable!("K4: directory {ino} has a name, and is in no list");
+        };
         if d.parent == 0 {
             (d.parent, d.name) = (dir.0, at);
         } else {
@@ -334,7 +337,10 @@ impl Check<'_> {
     /// Takes a counted name away.
     pub(crate) fn remove_name(&mut self, ino: Ino, at: At) -> Result<(), CheckError> {
         self.erase_name(ino, at)?;
+        // A hand tells of names, and counts none.
+        let counts = self.names_met.is_none();
         let info = self.info_mut(ino);
+        assert!(info.names > 0 || !counts, "K4: a name of inode {ino} goes that was not counted");
         info.names = info.names.saturating_sub(1);
         let Some(i) = self.dirs.find(ino) else { return Ok(()) };
         let mut others = self.extra_names.remove(&ino.0).unwrap_or_default();

@@ -32,6 +32,8 @@ impl Check<'_> {
             self.attach(top)?;
         }
         self.check_dotdots()?;
+        // The way up from each.
+        debug_assert!(self.hang_below_root(), "K4: a directory is inside itself");
         // Each name is read once more.
         debug_assert!(self.are_named(), "K4: a directory is not named where it is said to be");
         Ok(())
@@ -43,6 +45,16 @@ impl Check<'_> {
         let named = self.dirs.list.iter().filter(|d| d.parent != 0 && d.ino != ROOT_INO.0);
         let mut all = named.map(|d| (d, self.view.read(BlockNo(d.name.block))));
         all.all(|(d, block)| block.map_or(true, |b| le32(&b, usize::from(d.name.byte)) == d.ino))
+    }
+
+    /// Does each directory that has a name hang below the root, or below one for whose name there
+    /// was no room?
+    fn hang_below_root(&self) -> bool {
+        let above = |d: u32| self.dirs.find(Ino(d)).map(|i| self.dirs.list[i].parent);
+        self.dirs.list.iter().all(|d| {
+            let mut way = std::iter::successors(Some(d.ino), |d| above(*d).filter(|p| p != d));
+            way.by_ref().take(self.dirs.list.len() + 1).any(|d| d == ROOT_INO.0 || d == 0)
+        })
     }
 
     fn check_root(&mut self) -> Result<(), CheckError> {

@@ -41,6 +41,13 @@ impl Check<'_> {
                 used_dirs: dirs[g.0 as usize],
                 ..d
             };
+            let (dirs, ipg) = (want.used_dirs, geo.inodes_per_group);
+            let fits = dirs <= ipg - want.free_inodes;
+            assert!(fits, "K10: {dirs} inodes of group {g} are directories, and fewer in use");
+            let own: usize = self.frame.own_bits(g).map(|r| r.len()).sum();
+            let room = geo.group_blocks(g) as usize - own;
+            let free = want.free_blocks as usize;
+            assert!(free <= room, "K10: {free} blocks of group {g} are free, of {room}");
             free_blocks += u64::from(want.free_blocks);
             free_inodes += u64::from(want.free_inodes);
             if want != d {

@@ -76,7 +76,11 @@ impl Check<'_> {
         for (b, bytes) in contents {
             self.view.put(b, bytes);
         }
-        self.claims.claim(&geo, BlockNo(u64::from(top)));
+        let before = self.claims.claim(&geo, BlockNo(u64::from(top)));
+        assert!(
+            !before,
+            "K3: block {top}, of what is kept for growth, was claimed before any file"
+        );
         self.resize_top = Some(top);
         let mut raw = vec![0; geo.inode_bytes];
         let now = (i64::from(self.options.now_secs), 0);

@@ -92,15 +92,54 @@ impl Check<'_> {
             return Ok(());
         };
         let (bytes, sums) = (self.view.read(at)?, self.geo().sums);
-        let fault = match Mmp::decode(&bytes, at) {
+        match Mmp::decode(&bytes, at) {
             Ok(found) => match found.check_sum(sums, at) {
-                Ok(()) => return Ok(()),
-                Err(e) => e,
+                Ok(()) => Ok(()),
+                Err(e) => self.renew_mmp(at, &e.to_string()),
             },
-            Err(e) => e,
-        };
+            Err(e) => {
+                // Not the block may be wrong but its number: it is nobody's until it is known
+                // whether a file has it.
+                self.mmp_in_doubt = Some((at, e.to_string()));
+                self.frame = others;
+                Ok(())
+            }
+        }
+    }
+
+    fn renew_mmp(&mut self, at: BlockNo, fault: &str) -> Result<(), CheckError> {
         self.found(Kind::Mmp, Place::Volume, format!("{fault}; made anew, as of nobody"));
-        self.view.edit(at, |b| b[..MMP_BYTES].copy_from_slice(Mmp::new(sums).bytes()))
+        let new = Mmp::new(self.geo().sums);
+        self.view.edit(at, |b| b[..MMP_BYTES].copy_from_slice(new.bytes()))
+    }
+
+    /// What is said to be mmp's block, and is none, is made one, unless a file has it: then another
+    /// one is. All that files hold is claimed.
+    pub(crate) fn settle_mmp(&mut self) -> Result<(), CheckError> {
+        let Some((at, fault)) = self.mmp_in_doubt.take() else { return Ok(()) };
+        let geo = self.geo();
+        let mut is = at;
+        if self.claims.is_claimed(&geo, at) {
+            let Some(new) = self.alloc_block() else {
+                let text = format!("{fault}; it is a file's, and e2fsck finds another");
+                self.found(Kind::Mmp, Place::Volume, text);
+                return Ok(());
+            };
+            let text = format!("{fault}; it is a file's, and block {new} is mmp's now");
+            self.found(Kind::Mmp, Place::Volume, text);
+            let mut bytes = vec![0; geo.block_bytes];
+            bytes[..MMP_BYTES].copy_from_slice(Mmp::new(geo.sums).bytes());
+            self.view.put_fresh(new, bytes);
+            self.claims.release(&geo, new); // as the volume's own
+            self.sb.set_mmp_block(new);
+            is = new;
+        } else {
+            self.renew_mmp(at, &fault)?;
+        }
+        let reads = Mmp::decode(&self.view.read(is)?, is).is_ok();
+        assert!(reads, "K8: block {is}, which was made mmp's, is none");
+        self.frame = Frame::new(Geometry { mmp: Some(is), ..geo }, self.frame.descs.to_vec());
+        Ok(())
     }
 
     /// Features of checksums that contradict one another.

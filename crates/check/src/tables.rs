@@ -140,8 +140,9 @@ impl Claims {
     /// Claims what the others do.
     pub(crate) fn join(&mut self, geo: &Geometry, others: &Claims) {
         for (g, place) in &others.groups {
-            let own = self.map_mut(geo, *g).iter_mut();
-            own.zip(&others.maps[*place]).for_each(|(a, b)| *a |= b);
+            let (own, len) = (self.map_mut(geo, *g), others.maps[*place].len());
+            assert_eq!(own.len(), len, "K7: group {g} has {len} bytes of bits elsewhere");
+            own.iter_mut().zip(&others.maps[*place]).for_each(|(a, b)| *a |= b);
         }
     }
 }
@@ -253,6 +254,9 @@ impl Dirs {
     pub(crate) fn part(&self, range: Range<u32>) -> Dirs {
         let mut part = Dirs::default();
         for d in &self.list[range.start as usize..range.end as usize] {
+            let end = d.first + d.count as usize;
+            let has = self.blocks.len();
+            assert!(end <= has, "K4: directory {} has blocks up to {end}, of {has}", d.ino);
             let blocks = &self.blocks[d.first..d.first + d.count as usize];
             part.list.push(Dir { first: part.blocks.len(), ..*d });
             part.blocks.extend(blocks);
@@ -263,6 +267,9 @@ impl Dirs {
     pub(crate) fn append(&mut self, more: Dirs) {
         let ends = (self.list.last().map(|d| d.ino), more.list.first().map(|d| d.ino));
         assert!(ends.1.is_none() || ends.0 < ends.1, "K4: directories of inodes {ends:?}");
+        let told: usize = more.list.iter().map(|d| d.count as usize).sum();
+        let has = more.blocks.len();
+        assert_eq!(told, has, "K4: directories have so many blocks, and {has} are listed");
         let first = self.blocks.len();
         self.list.extend(more.list.into_iter().map(|d| Dir { first: first + d.first, ..d }));
         self.blocks.extend(more.blocks);

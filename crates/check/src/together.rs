@@ -210,6 +210,10 @@ impl<'a> Check<'a> {
         for (d, seen) in own.iter_mut().zip(new.dirs) {
             (d.dotdot, d.empty) = (seen.dotdot, seen.empty);
         }
+        let its = &self.dirs.list[part.start as usize..part.end as usize];
+        let (first, last) = (its.first().map(|d| d.ino), its.last().map(|d| d.ino));
+        let other = new.names.iter().find(|(d, ..)| Some(d.0) < first || Some(d.0) > last);
+        assert!(other.is_none(), "K7: of directories {first:?} to {last:?} it tells {other:?}");
         new.names.into_iter().for_each(|name| self.count_name(name));
     }
 }

@@ -187,6 +187,8 @@ impl Check<'_> {
         }
         let root = &mut raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES];
         root.fill(0);
+        let in_root = level.len();
+        assert!((1..=ROOT_ENTRIES).contains(&in_root), "K6: {in_root} nodes below a root");
         assert!(depth < DEPTH_MAX, "K6: a tree of {} extents is {depth} deep", all.len());
         set_head(root, Head { entries: level.len(), max: ROOT_ENTRIES, depth: depth + 1 });
         level.iter().enumerate().for_each(|(i, (f, b))| set_index(root, i, *f, *b));
@@ -277,6 +279,9 @@ pub(crate) fn joined(all: &[Mapped]) -> Vec<Mapped> {
             _ => out.push(*m),
         }
     }
+    let blocks = |all: &[Mapped]| all.iter().map(|m| u64::from(m.len)).sum::<u64>();
+    let (has, had) = (blocks(&out), blocks(all));
+    assert_eq!(has, had, "K6: neighbours that are joined map as many blocks as before");
     out
 }
 

@@ -73,6 +73,15 @@ impl<'a> View<'a> {
         Arc::make_mut(if b.0 < IMAGES { &mut self.mended } else { &mut self.images })
     }
 
+    /// Lays a block over what is there. A copy that is changed is none any more, but a new block.
+    fn lay(&mut self, b: BlockNo, bytes: Vec<u8>) {
+        if self.copies.source(b).is_some() {
+            Arc::make_mut(&mut self.copies).forget(b);
+            self.fresh.insert(b.0);
+        }
+        self.laid_over(b).insert(b.0, bytes);
+    }
+
     pub(crate) fn block_bytes(&self) -> usize {
         self.block_bytes
     }
@@ -90,6 +99,8 @@ impl<'a> View<'a> {
 
     /// Reads the blocks from `start` on that fill `into`.
     pub(crate) fn read_run(&self, start: BlockNo, into: &mut [u8]) -> Result<(), CheckError> {
+        let whole = into.len().is_multiple_of(self.block_bytes);
+        assert!(whole, "K1: {} bytes from block {start} on are read, not whole blocks", into.len());
         self.image.read_at(start.0 * self.block_bytes as u64, into)?;
         let count = (into.len() / self.block_bytes) as u64;
         for (b, from) in self.copies.among(start.0, count) {
@@ -125,7 +136,7 @@ impl<'a> View<'a> {
     ) -> Result<T, CheckError> {
         let mut bytes = self.read(b)?;
         let out = f(&mut bytes);
-        self.laid_over(b).insert(b.0, bytes);
+        self.lay(b, bytes);
         Ok(out)
     }
 
@@ -150,11 +161,12 @@ impl<'a> View<'a> {
 
     pub(crate) fn put(&mut self, b: BlockNo, bytes: Vec<u8>) {
         assert_eq!(bytes.len(), self.block_bytes, "K1: a whole block");
-        self.laid_over(b).insert(b.0, bytes);
+        self.lay(b, bytes);
     }
 
     /// As `put`, for a block that was free before.
     pub(crate) fn put_fresh(&mut self, b: BlockNo, bytes: Vec<u8>) {
+        assert!(b.0 < IMAGES, "K1: block {b} is no block of the volume, and is given out");
         self.fresh.insert(b.0);
         self.put(b, bytes);
     }
@@ -180,7 +192,9 @@ impl<'a> View<'a> {
         let mut old = vec![0; self.block_bytes];
         for (b, bytes) in Arc::unwrap_or_clone(self.mended) {
             self.image.read_at(b * self.block_bytes as u64, &mut old)?;
-            if old != bytes || self.copies.source(BlockNo(b)).is_some() {
+            let copied = self.copies.source(BlockNo(b));
+            assert!(copied.is_none(), "K1: block {b} is mended, and a copy of {copied:?} too");
+            if old != bytes {
                 changed.insert(b, bytes);
             }
         }
@@ -215,5 +229,21 @@ mod tests {
         let (changed, fresh, copies) = view.into_changes().unwrap();
         assert!(changed.is_empty() && fresh.is_empty(), "{changed:?}");
         assert_eq!(copies, [(1, 0, 1)]);
+    }
+
+    /// A copy that a later round mends is no copy any more: it is written once, as it will be, and
+    /// before anything leads to it.
+    #[test]
+    fn a_copy_that_is_changed_is_written_once() {
+        let image = [[1u8; 64], [2; 64], [3; 64]].concat();
+        let mut view = View::new(&image, 64);
+        view.put_copy(BlockNo(1), BlockNo(0));
+        view.put_copy(BlockNo(2), BlockNo(0));
+        view.edit(BlockNo(1), |b| b[0] = 9).unwrap();
+        view.put(BlockNo(2), vec![7; 64]);
+        let (changed, fresh, copies) = view.into_changes().unwrap();
+        assert_eq!(copies, [], "K1: each block once");
+        assert_eq!((changed[&1][..2].to_vec(), changed[&2][0]), (vec![9, 1], 7));
+        assert_eq!(fresh, BTreeSet::from([1, 2]));
     }
 }

@@ -16,3 +16,4 @@ mod memory;
 mod mutations;
 mod owners;
 mod wrecks;
+mod wrong_places;

@@ -11,7 +11,9 @@
 //!             F4 a checksum that was put is right: it covers nothing that putting it changes.
 //!             F5 the way to a block of a file is that block's and no other one's.
 //!             F6 a new volume's blocks are its own, given out and written once each, the primary
-//!             superblock last.
+//!             superblock last; and what is made is a volume that can be opened.
+//!             F7 a place is reckoned of what the volume has: a block, a group, an inode, a
+//!             descriptor, a byte inside its block.
 
 pub mod bytes;
 mod error;

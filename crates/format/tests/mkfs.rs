@@ -150,3 +150,29 @@ fn what_cannot_be_is_a_clear_error() {
     o.journal_bytes = Some(60 << 20);
     says(&o, "half of the volume");
 }
+
+/// With small blocks the descriptors of a volume of terabytes are more than a group has blocks:
+/// each copy of them would lie over the next group, and bitmaps nowhere.
+#[test]
+fn what_has_no_room_for_its_descriptors_is_refused() {
+    const TIB: u64 = 1 << 40;
+    for (size, profile, fits) in [
+        (TIB / 2, Profile::Ext4 { checksums: true }, true),
+        (TIB, Profile::Ext4 { checksums: true }, false),
+        (TIB, Profile::Ext3, true),
+        (2 * TIB, Profile::Ext3, false),
+        (4 * TIB - 1024, Profile::Ext2, false),
+    ] {
+        let plan = Plan::new(&options(size, 1024, 256, profile));
+        match plan.map(|p| *p.geometry()) {
+            Ok(geo) => {
+                assert!(fits, "{size} bytes");
+                let last = format::GroupNo(geo.groups - 1);
+                assert!(geo.overhead(last) <= geo.group_blocks(last));
+            }
+            Err(e) => assert!(!fits && e.0.contains("no room"), "{size} bytes: {e}"),
+        }
+    }
+    let large = options(15 * TIB, 4096, 256, Profile::Ext4 { checksums: true });
+    assert!(Plan::new(&large).is_ok());
+}

@@ -216,6 +216,8 @@ pub(crate) fn of_inode(
     let Map { extents, nodes, .. } = map;
     let found: u64 = extents.iter().map(|e| e.len).sum();
     assert_eq!(found, count, "V2: a journal of {count} blocks lies in {found}");
+    let beyond = extents.iter().find(|e| e.start.0 + e.len > geo.blocks);
+    assert!(beyond.is_none(), "V2: {beyond:?} of the journal lies beyond {} blocks", geo.blocks);
     no_block_twice(&extents)?;
     no_block_of_the_volumes(device, geo, &extents)?;
     let first = extents.first().ok_or_else(|| bad("its inode is empty"))?.start;
@@ -280,7 +282,8 @@ fn no_block_of_the_volumes(
                 (d.inode_bitmap, 1),
                 (d.inode_table, table),
             ];
-            if own.iter().any(|(b, n)| at.0 < b + n && *b < end) {
+            // What a damaged descriptor says may be any number.
+            if own.iter().any(|(b, n)| at.0 < b.saturating_add(*n) && *b < end) {
                 return Err(bad(format!("it lies on the volume's own blocks in group {g}")));
             }
             at = BlockNo(end);

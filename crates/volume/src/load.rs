@@ -85,6 +85,7 @@ pub(crate) async fn load(
         if options.mode.info().keeps != Keeps::Segments {
             // There, the store knows how it was left, and the volume is always whole.
             ext.mark_open(journaled, now).await.map_err(text)?;
+            check_marked(&ext);
         }
         guard(private.as_ref(), &ext, &options).await?;
         cache.start();
@@ -113,6 +114,13 @@ pub(crate) async fn load(
     let opened =
         Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private, groups };
     Ok(Rc::new(opened))
+}
+
+/// Whoever finds the volume as it is now does not take it for one that was closed.
+fn check_marked(ext: &Ext) {
+    let sb = ext.superblock();
+    let open = !sb.is_clean() || sb.has_incompat(incompat::RECOVER);
+    assert!(open, "V3: a volume that is in use for writing says that nobody uses it");
 }
 
 async fn root_generation(ext: &Ext) -> Result<u32, String> {

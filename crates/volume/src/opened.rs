@@ -103,6 +103,8 @@ impl Opened {
         };
         self.ext.mechanism().close().await.map_err(io)?;
         cache.stop();
+        let dirty = cache.counts().1;
+        assert_eq!(dirty, 0, "V3: {dirty} blocks are to be written of a volume that is closed");
         for (name, n) in self.ext.mechanism().counters() {
             tracing::info!("{name} {n}");
         }
@@ -129,6 +131,8 @@ impl Opened {
             assert!(!b.clean, "V3: state {before} of mode {mode} says that nobody uses the volume");
             b.serial += 1;
             b.clean = true;
+            let flagged = self.ext.superblock().has_incompat(incompat::RECOVER);
+            assert!(!flagged, "V3: nobody uses a volume that says that it needs recovery");
             is_written(state::store(cache.disk(), &b).await, groups).map_err(disk)?;
         }
         Ok(())

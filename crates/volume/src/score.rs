@@ -63,8 +63,11 @@ pub fn layout_of(device: &dyn ReadBlocks, files: &[u32]) -> Result<Layout, Volum
     let mut total = Tally::default();
     for ino in files.iter().map(|i| Ino(*i)).filter(|i| geo.has_ino(*i)) {
         let mut raw = vec![0; geo.desc_bytes];
-        device.read_at(geo.desc_at(geo.group_of_ino(ino)), &mut raw)?;
-        let table = GroupDesc::decode(&raw).inode_table * geo.block_bytes as u64;
+        let g = geo.group_of_ino(ino);
+        device.read_at(geo.desc_at(g), &mut raw)?;
+        let desc = GroupDesc::decode(&raw);
+        geo.check_desc(g, &desc).map_err(|e| VolumeError(e.to_string()))?;
+        let table = desc.inode_table * geo.block_bytes as u64;
         let mut slot = vec![0; geo.inode_bytes];
         let at = table + (geo.bit_of_ino(ino) * geo.inode_bytes) as u64;
         device.read_at(at, &mut slot)?;

@@ -331,7 +331,7 @@ pub async fn make_on_segments(
     let plan = Plan::new(&options).map_err(|e| VolumeError(e.to_string()))?;
     let (wanted, has) = (plan.geometry().blocks, opened.size_bytes());
     let fits = wanted * plan.geometry().block_bytes as u64 <= has;
-    assert!(fits, "a volume of {wanted} blocks in a store of {has} bytes");
+    assert!(fits, "V4: a volume of {wanted} blocks in a store of {has} bytes");
     let filled = async {
         fill(&opened, &plan).await?;
         opened.checkpoint().await

@@ -4,6 +4,7 @@
 
 mod forged_transactions;
 mod hostile_journal;
+mod hostile_places;
 mod huge;
 mod in_bucket;
 mod journaled;

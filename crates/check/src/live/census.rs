@@ -121,9 +121,10 @@ impl Census {
         let Some(all) = self.parents.get_mut(&child) else { return };
         let Some(at) = all.iter().position(|p| *p == dir) else { return };
         all.remove(at);
-        if let Some(n) = self.subdirs.get_mut(&dir) {
-            *n = n.saturating_sub(1);
-        }
+        let n = self.subdirs.entry(dir).or_default();
+        let counted = *n > 0 || self.presumed.is_some();
+        assert!(counted, "L2: directory {dir} loses {child}, and has no directories in it");
+        *n = n.saturating_sub(1);
     }
 
     /// A directory's ".." names another parent.

@@ -15,7 +15,7 @@ use crate::alloc::{Goal, Runs};
 use crate::map::Leaf;
 use crate::map::indirect::Walk;
 use cache::{Buf, BufKind};
-use format::ufs::inode::{FLAG_HUGE, InodeMut, InodeRef};
+use format::ufs::inode::{FLAG_HUGE, InodeMut, InodeRef, SECTORS_MAX};
 use format::ufs::map;
 use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, LeadsTo, Txn};
@@ -96,7 +96,8 @@ impl Ext {
             let in_blocks = i.flags() & FLAG_HUGE != 0;
             let unit = if in_blocks { bs as u64 / 512 } else { 1 };
             let sum = i.sectors_wide(bs).saturating_add_signed(delta) / unit;
-            InodeMut(raw).set_sectors_wide(sum);
+            // A damaged count may be as large as can be: as above, it stays at that.
+            InodeMut(raw).set_sectors_wide(sum.min(SECTORS_MAX));
         });
     }
 

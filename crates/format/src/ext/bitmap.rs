@@ -40,6 +40,8 @@ fn next(map: &[u8], from: usize, to: usize, want: bool) -> Option<usize> {
                 continue;
             }
             let at = bit + found.trailing_zeros() as usize;
+            // In the loops of every search for what is free.
+            debug_assert_eq!(is_set(map, at), want, "F7: bit {at} is another than is looked for");
             return (at < to).then_some(at);
         }
         if is_set(map, bit) == want {
@@ -62,5 +64,44 @@ mod tests {
         }
         assert_eq!(count_zeros(&map, 256), 5);
         assert_eq!(next_one(&map, 70, 256), Some(73));
+    }
+
+    /// Random changes and questions, of maps whose length is no multiple of eight bytes, against a
+    /// list of bits.
+    #[test]
+    fn a_map_is_what_a_list_of_bits_is() {
+        let mut rng = 7u64;
+        let mut below = |n: usize| {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (rng >> 33) as usize % n
+        };
+        for bytes in [1, 3, 8, 13, 24, 67] {
+            let bits = 8 * bytes;
+            let (mut map, mut twin) = (vec![0u8; bytes], vec![false; bits]);
+            for _ in 0..3000 {
+                let (bit, run) = (below(bits), below(90));
+                let end = (bit + run).min(bits);
+                match below(4) {
+                    0 => (bit..end).for_each(|b| {
+                        set(&mut map, b);
+                        twin[b] = true;
+                    }),
+                    1 => (bit..end).for_each(|b| {
+                        clear(&mut map, b);
+                        twin[b] = false;
+                    }),
+                    2 => {
+                        let find = |want| (bit..end).find(|b| twin[*b] == want);
+                        assert_eq!(next_one(&map, bit, end), find(true), "from {bit} to {end}");
+                        assert_eq!(next_zero(&map, bit, end), find(false), "from {bit} to {end}");
+                    }
+                    _ => {
+                        let zeros = twin[..end].iter().filter(|b| !**b).count();
+                        assert_eq!(count_zeros(&map, end), zeros, "of {end}");
+                    }
+                }
+                assert_eq!(is_set(&map, bit), twin[bit]);
+            }
+        }
     }
 }

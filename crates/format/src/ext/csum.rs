@@ -126,6 +126,7 @@ pub(super) fn balance_of_orphan(change: u32) -> u32 {
 /// for the values of four bytes. It is linear, so that what changes there makes, with nothing but
 /// zeros behind it, the difference between the sum that is wanted and the one that is there.
 pub(super) fn word_for_sum(seed: u32, bytes: &[u8], at: usize, sum: u32) -> u32 {
+    assert!(at + 4 <= bytes.len(), "F4: a word at byte {at} makes no sum of {}", bytes.len());
     let differs = crc(seed, bytes) ^ sum;
     let changes = match bytes.len() - at {
         FAR => FAR_BACK.of(differs),
@@ -244,6 +245,8 @@ impl Sums {
             if desc.len() >= WIDE_DESC {
                 set16(desc, at.1, (sum >> 16) as u16);
             }
+            let kept = self.map_sum(desc, at, &[]).map_or(sum, |(has, _)| has);
+            assert_eq!(kept, sum, "F4: the sum of a bitmap, at {at:?}, is read as another one");
         }
     }
     /// Checks a group's block bitmap, just its bits, by the group's descriptor.

@@ -98,6 +98,10 @@ pub fn set_head(node: &mut [u8], h: Head) {
     set16(node, 4, h.max as u16);
     set16(node, 6, h.depth);
     set32(node, 8, 0);
+    // An index that is being made has no entries for a moment, which nobody else would read.
+    let again = head(node, Some(h.depth));
+    let empty = h.entries == 0 && h.depth > 0;
+    assert!(empty || again == Ok(h), "F1: the head {h:?} of a node is read as {again:?}");
 }
 
 /// The first file block of entry `i`, of a leaf or not.
@@ -149,6 +153,8 @@ pub fn set_index(node: &mut [u8], i: usize, first: u32, child: BlockNo) {
     set32(e, 4, child.0 as u32);
     set16(e, 8, (child.0 >> 32) as u16);
     set16(e, 10, 0);
+    let again = (first_of(node, i), self::child(node, i));
+    assert_eq!(again, (first, child), "F1: an entry of an index is read as another one");
 }
 
 /// The last entry that begins at `at` or before it; None: all begin later.
@@ -163,6 +169,11 @@ pub fn find(node: &[u8], entries: usize, at: u64) -> Option<usize> {
             high = mid;
         }
     }
+    // Each look into a tree comes here, once for each of its levels.
+    debug_assert!(
+        low == 0 || u64::from(first_of(node, low - 1)) <= at,
+        "F3: file block {at} is looked for in entry {low}, which begins behind it"
+    );
     low.checked_sub(1)
 }
 

@@ -193,13 +193,15 @@ impl Geometry {
     }
     /// The group a block lies in.
     pub fn group_of(&self, b: BlockNo) -> GroupNo {
-        GroupNo(
-            ((b.0 - u64::from(self.first_data_block)) / u64::from(self.blocks_per_group)) as u32,
-        )
+        let first = u64::from(self.first_data_block);
+        assert!(b.0 >= first, "F7: block {b} lies before the first group, which begins at {first}");
+        GroupNo(((b.0 - first) / u64::from(self.blocks_per_group)) as u32)
     }
     /// A block's bit in its group's bitmap.
     pub fn bit_of(&self, b: BlockNo) -> usize {
-        ((b.0 - u64::from(self.first_data_block)) % u64::from(self.blocks_per_group)) as usize
+        let first = u64::from(self.first_data_block);
+        assert!(b.0 >= first, "F7: block {b}, before the first at {first}, has no bit");
+        ((b.0 - first) % u64::from(self.blocks_per_group)) as usize
     }
     /// The first block of a group.
     pub fn group_start(&self, g: GroupNo) -> BlockNo {
@@ -209,15 +211,18 @@ impl Geometry {
     }
     /// How many blocks a group has; the last may have fewer.
     pub fn group_blocks(&self, g: GroupNo) -> u32 {
+        assert!(g.0 < self.groups, "F7: how long is group {g}, of {}?", self.groups);
         let left = self.blocks - self.group_start(g).0;
         left.min(u64::from(self.blocks_per_group)) as u32
     }
     /// The group an inode lies in.
     pub fn group_of_ino(&self, ino: Ino) -> GroupNo {
+        assert!(ino.0 > 0, "F7: inode 0 lies in no group");
         GroupNo((ino.0 - 1) / self.inodes_per_group)
     }
     /// An inode's bit in its group's bitmap.
     pub fn bit_of_ino(&self, ino: Ino) -> usize {
+        assert!(ino.0 > 0, "F7: inode 0 has no bit");
         ((ino.0 - 1) % self.inodes_per_group) as usize
     }
     /// Is it an inode of this volume?
@@ -232,7 +237,10 @@ impl Geometry {
     /// byte in it.
     pub fn ino_place(&self, ino: Ino) -> (u32, usize) {
         let at = self.bit_of_ino(ino) * self.inode_bytes;
-        ((at / self.block_bytes) as u32, at % self.block_bytes)
+        let (n, from) = ((at / self.block_bytes) as u32, at % self.block_bytes);
+        let inside = from + self.inode_bytes <= self.block_bytes;
+        assert!(inside, "F7: inode {ino} begins at byte {from} and ends in another block");
+        (n, from)
     }
     /// Blocks of one group's inode table.
     pub fn inode_table_blocks(&self) -> u32 {
@@ -295,6 +303,7 @@ impl Geometry {
     }
     /// The block of the primary descriptors' `n`-th block.
     pub fn desc_block(&self, n: u32) -> BlockNo {
+        assert!(n < self.desc_blocks(), "F7: block {n} of descriptors, of {}", self.desc_blocks());
         if n < self.first_meta_bg {
             let before = self.first_data_block + self.boot_blocks() + 1;
             return BlockNo(u64::from(before) + u64::from(n));
@@ -312,10 +321,15 @@ impl Geometry {
             return fits.map(|g| self.group_start(g).plus(1 + u64::from(n))).collect();
         }
         let (first, all) = (n * self.descs_per_block(), self.descs_per_block());
-        let mut groups = vec![first + 1, first + all - 1];
-        groups.dedup();
-        let there = groups.into_iter().filter(|g| *g > first && *g < self.groups).map(GroupNo);
-        there.map(|g| self.group_start(g).plus(u64::from(self.has_super(g)))).collect()
+        // Of those that the block describes: with one descriptor in a block there are no others.
+        let (second, last) = (first + 1, first.saturating_add(all - 1));
+        let there = (second..=last.min(self.groups - 1)).filter(|g| [second, last].contains(g));
+        let places = there.map(GroupNo);
+        let copies = places.map(|g| self.group_start(g).plus(u64::from(self.has_super(g))));
+        let copies: Vec<BlockNo> = copies.filter(|b| b.0 < self.blocks).collect();
+        let own = self.desc_block(n);
+        assert!(!copies.contains(&own), "F7: block {n} of descriptors is a copy of itself");
+        copies
     }
     /// Where a group's primary descriptor lies: the block, and the byte in it.
     pub fn desc_place(&self, g: GroupNo) -> (BlockNo, usize) {
@@ -359,5 +373,46 @@ impl Geometry {
             return Ok(());
         };
         Err(FormatError::corrupt(what, format!("group descriptor {g}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mkfs::{MkfsOptions, Plan, Profile};
+    use std::collections::BTreeSet;
+
+    /// Whatever a descriptor's length: no copy of a block of descriptors lies where another one, or
+    /// a copy of it, does.
+    #[test]
+    fn blocks_of_descriptors_and_their_copies_lie_apart() {
+        let plain = MkfsOptions::plain(200 << 20, Profile::Ext4 { checksums: false });
+        let options = MkfsOptions { block_bytes: 1024, group_blocks: Some(2048), ..plain };
+        let geo = *Plan::new(&options).unwrap().geometry();
+        for (desc_bytes, first_meta_bg) in
+            [64, 128, 256, 512, 1024].into_iter().flat_map(|d| [(d, u32::MAX), (d, 2), (d, 0)])
+        {
+            let geo = Geometry { desc_bytes, first_meta_bg, ..geo };
+            let mut seen = BTreeSet::new();
+            for n in 0..geo.desc_blocks() {
+                for b in std::iter::once(geo.desc_block(n)).chain(geo.desc_copies(n)) {
+                    assert!(b.0 < geo.blocks && seen.insert(b), "{desc_bytes}, {n}: block {b}");
+                }
+            }
+        }
+    }
+
+    /// A last group of one block, which has a copy of the superblock, has none of descriptors.
+    #[test]
+    fn no_copy_of_descriptors_lies_behind_the_volumes_end() {
+        let plain = MkfsOptions::plain(200 << 20, Profile::Ext4 { checksums: false });
+        let options = MkfsOptions { block_bytes: 1024, group_blocks: Some(2048), ..plain };
+        let geo = *Plan::new(&options).unwrap().geometry();
+        let blocks = geo.group_start(GroupNo(49)).0 + 1;
+        let geo = Geometry { blocks, groups: 50, first_meta_bg: 0, desc_bytes: 512, ..geo };
+        assert!(geo.has_super(GroupNo(49)));
+        assert_eq!(geo.desc_copies(24), []);
+        let geo = Geometry { desc_bytes: 32, ..geo };
+        assert_eq!(geo.desc_copies(1).len(), 1);
     }
 }

@@ -34,6 +34,8 @@ const DEVICE: std::ops::Range<usize> = 80..112;
 const INTERVAL: usize = 112;
 /// In `mmp_pad2`, at the end of the first sector.
 const UNUSED: usize = 508;
+/// Where the second sector begins.
+const SECOND: usize = 512;
 /// `mmp_checksum`.
 const SUM: usize = 1020;
 
@@ -114,12 +116,17 @@ impl Mmp {
     /// The next number, at this time: the last change before it is written, because it makes the
     /// checksum right.
     pub fn set_seq(&mut self, seq: u32, now_secs: u64, sums: Sums) {
+        let known = seq <= SEQ_FSCK || seq == SEQ_CLEAN;
+        assert!(known, "F1: {seq:#x} is no number that anybody would read");
+        let second = self.0[SECOND..].to_vec();
         set32(&mut self.0[..], SEQ, seq);
         set64(&mut self.0[..], TIME, now_secs);
         if let Sums::All(seed) = sums {
             let sum = le32(&self.0[..], SUM);
             csum::make_sum(seed, &mut self.0[..SUM], UNUSED, sum);
         }
+        let kept = self.0[SECOND..] == second;
+        assert!(kept, "F4: a torn write of number {seq:#x} would leave a wrong checksum");
     }
     /// Its bytes, which begin the block.
     pub fn bytes(&self) -> &[u8; MMP_BYTES] {
@@ -140,6 +147,8 @@ pub fn update_secs(field: u16) -> u16 {
 
 /// What he says of that in the block: he may be late by as much.
 pub fn interval_of(update_secs: u16) -> u16 {
+    let most = UPDATE_SECS.1;
+    assert!(update_secs <= most, "F1: written every {update_secs} s, and {most} is the most");
     (2 * update_secs).max(INTERVAL_MIN)
 }
 

@@ -2,6 +2,7 @@
 //! not use are kept as they are. The journal's fields are here too; the journal itself is `jbd2`'s.
 
 use crate::bytes::{le16, le32, set16, set32};
+use crate::ext::Geometry;
 use crate::ext::csum::{self, SumAt, Sums};
 use crate::ext::features::{self, Features};
 use crate::ufs::dirhash::IndexRules;
@@ -179,6 +180,9 @@ impl Superblock {
     /// Sets [`Superblock::blocks`].
     pub fn set_blocks(&mut self, v: u64) {
         self.set_count(BLOCKS, v);
+        // What is free may be said to be less; how many there are may not.
+        let has = self.blocks();
+        assert_eq!(has, v, "F1: how many blocks the volume has is read as another number");
     }
     /// `s_mmp_block`: the block by which machines keep off one another; None: there is none, or it
     /// cannot be there.
@@ -189,10 +193,12 @@ impl Superblock {
         (may && self.has_incompat(features::incompat::MMP)).then_some(BlockNo(at))
     }
     /// Sets [`Superblock::mmp_block`].
-    pub(crate) fn set_mmp_block(&mut self, v: BlockNo) {
+    pub fn set_mmp_block(&mut self, v: BlockNo) {
         set32(&mut self.0[..], MMP_BLOCK, v.0 as u32);
         set32(&mut self.0[..], MMP_BLOCK + 4, (v.0 >> 32) as u32);
         self.seal();
+        let has = self.mmp_block();
+        assert_eq!(has, Some(v), "F1: mmp's block is read as another one");
     }
     /// `s_r_blocks_count`: blocks kept for root.
     pub fn reserved_blocks(&self) -> u64 {
@@ -235,6 +241,12 @@ impl Superblock {
     /// opens a volume has to read it before anything can be replayed.)
     pub fn seal_bytes(bytes: &mut [u8]) {
         Superblock::sum_of(bytes).put(bytes);
+        // As costly as the sum itself.
+        debug_assert_eq!(
+            le32(bytes, csum::SUPER),
+            csum::crc(!0, &bytes[..csum::SUPER]),
+            "F4: the superblock is sealed"
+        );
     }
     /// `s_last_orphan`: head of the list of orphans.
     pub fn last_orphan(&self) -> u32 {
@@ -243,9 +255,13 @@ impl Superblock {
     /// Sets [`Superblock::last_orphan`].
     pub fn set_last_orphan(&mut self, ino: u32) {
         let has_sum = self.has_ro_compat(features::ro_compat::METADATA_CSUM);
+        let sum = |s: &Superblock| if has_sum { csum::crc(!0, &s.0[..csum::SUPER]) } else { 0 };
+        let before = if cfg!(debug_assertions) { sum(self) } else { 0 };
         for (at, word) in Superblock::words_of_orphan(&self.0[..], ino, has_sum) {
             set32(&mut self.0[..], at, word);
         }
+        // It is what sparing the sum is for.
+        debug_assert_eq!(sum(self), before, "F4: the chain of orphans changes the sum");
     }
     /// The head of that list, of a superblock's bytes.
     pub fn head_of_orphans(bytes: &[u8]) -> u32 {
@@ -289,6 +305,8 @@ impl Superblock {
         if self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
             let half = &mut self.0[SECOND_HALF..csum::SUPER];
             csum::make_sum(0, half, UNUSED_TOO - SECOND_HALF, sum);
+            let again = csum::crc(0, half);
+            assert_eq!(again, sum, "F4: the second sector may not reach the disk alone");
         }
     }
     fn check_sum(&self) -> Result<(), FormatError> {
@@ -358,7 +376,24 @@ impl Superblock {
             return bad(format!("an inode size of {inode}"));
         }
         s.check_numbers()?;
+        s.check_descriptors()?;
         Ok(s)
+    }
+
+    /// Do all blocks of descriptors lie inside? A last group of one block may have the superblock's
+    /// copy in it, and no room for the block that is to be behind that.
+    fn check_descriptors(&self) -> Result<(), FormatError> {
+        let geo = Geometry::of(self);
+        let last = geo.desc_blocks() - 1;
+        let together = last.min(geo.first_meta_bg.saturating_sub(1));
+        let beyond = [last, together].into_iter().find(|n| geo.desc_block(*n).0 >= geo.blocks);
+        match beyond {
+            None => Ok(()),
+            Some(n) => {
+                let what = format!("block {n} of its group descriptors lies behind its end");
+                Err(FormatError::corrupt(what, "superblock"))
+            }
+        }
     }
 
     fn check_numbers(&self) -> Result<(), FormatError> {

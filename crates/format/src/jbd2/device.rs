@@ -71,6 +71,9 @@ impl JournalDevice {
         let mut first = vec![0; SUPERBLOCK_AT as usize + SUPERBLOCK_BYTES];
         self.superblock(&mut first[SUPERBLOCK_AT as usize..], now_secs);
         first.resize(first.len().next_multiple_of(self.block_bytes), 0);
+        let again = JournalDevice::decode(&first);
+        assert_eq!(again.as_ref(), Ok(self), "F1: a journal's device is read as another one");
+        assert!(has_user(&raw, user), "F1: a new journal serves somebody else");
         let head = first.chunks(self.block_bytes).map(<[u8]>::to_vec);
         let head = (0..).map(BlockNo).zip(head);
         [(at, raw)].into_iter().chain(head).collect()

@@ -94,6 +94,9 @@ impl Shape {
             put32(raw, 16, flags);
         }
         self.seal(&mut out);
+        let first = pieces.iter().find(|p| matches!(p.what, What::Part { .. })).map(|p| p.what);
+        let begins = first.is_none_or(|w| matches!(w, What::Part { next_block: true, .. }));
+        assert!(begins, "F3: the first part of a descriptor goes on in another one's block");
         let same = self.pieces(&out).is_ok_and(|all| all == pieces);
         assert!(same, "F1: {count} pieces are read as others");
         out

@@ -87,6 +87,7 @@ impl Shape {
             let sum = crc(self.seed, block);
             put32(block, at, sum);
         }
+        debug_assert!(self.is_sealed(block), "F4: a list in the journal is sealed");
     }
     /// Is the checksum at the end of a descriptor or revocation right?
     pub(crate) fn is_sealed(&self, block: &[u8]) -> bool {

@@ -12,6 +12,8 @@ pub const BLOCKS_MIN: u32 = 1024;
 /// Bytes of the superblock; its block may be longer.
 pub const SUPERBLOCK_BYTES: usize = 1024;
 
+const BLOCKS: usize = 0x10;
+const FIRST: usize = 0x14;
 const SEQUENCE: usize = 0x18;
 const START: usize = 0x1c;
 const ERRNO: usize = 0x20;
@@ -61,8 +63,8 @@ impl JournalSuperblock {
         };
         let mut sb = JournalSuperblock {
             block_bytes: be32(b, 0x0c),
-            blocks: be32(b, 0x10),
-            first: be32(b, 0x14),
+            blocks: be32(b, BLOCKS),
+            first: be32(b, FIRST),
             sequence: be32(b, SEQUENCE),
             start: be32(b, START),
             incompat: if v1 { 0 } else { be32(b, INCOMPAT) },
@@ -106,8 +108,8 @@ impl JournalSuperblock {
         let mut b = vec![0; self.block_bytes as usize];
         Head { kind: Kind::SuperV2, tid: 0 }.encode(&mut b);
         put32(&mut b, 0x0c, self.block_bytes);
-        put32(&mut b, 0x10, self.blocks);
-        put32(&mut b, 0x14, self.first);
+        put32(&mut b, BLOCKS, self.blocks);
+        put32(&mut b, FIRST, self.first);
         put32(&mut b, SEQUENCE, self.sequence);
         put32(&mut b, START, self.start);
         put32(&mut b, 0x40, 1); // one user
@@ -122,9 +124,13 @@ impl JournalSuperblock {
 /// Where replay begins: the block (0: nowhere, the log is empty) and the transaction expected
 /// there.
 pub fn set_tail(block: &mut [u8], start: u32, sequence: u32) {
+    let (first, blocks) = (be32(block, FIRST), be32(block, BLOCKS));
+    let inside = start == 0 || (first..blocks).contains(&start);
+    assert!(inside, "F7: a journal of blocks {first} to {blocks} is replayed from {start} on");
     put32(block, START, start);
     put32(block, SEQUENCE, sequence);
     seal(block);
+    check_sealed(block);
 }
 
 /// Sets the features. Only while the log is empty: they say how to read it. A superblock of
@@ -144,6 +150,7 @@ pub fn set_incompat(block: &mut [u8], bits: u32) {
         put32(block, COMPAT, compat);
     }
     seal(block);
+    check_sealed(block);
 }
 
 /// The error that ended the journal's last use, as a negative errno; 0: none.
@@ -155,6 +162,14 @@ pub fn errno(block: &[u8]) -> u32 {
 pub fn set_errno(block: &mut [u8], errno: u32) {
     put32(block, ERRNO, errno);
     seal(block);
+    check_sealed(block);
+}
+
+/// What was written of a superblock can be read again.
+fn check_sealed(block: &[u8]) {
+    let has_sum = be32(block, INCOMPAT) & (incompat::CSUM_V2 | incompat::CSUM_V3) != 0;
+    let right = !has_sum || be32(block, SUM) == sum_of(block);
+    assert!(right, "F4: a journal's superblock is sealed");
 }
 
 fn seal(block: &mut [u8]) {

@@ -70,6 +70,16 @@ impl Builder {
             }
             geometry = frame(o, geometry.group_start(last).0);
         }
+        // The first group has all that a group may have at its beginning.
+        let first = GroupNo(0);
+        let need = geometry.overhead(first) + 2 + geometry.inode_table_blocks() + 16;
+        if geometry.group_blocks(first) < need {
+            return no(format!(
+                "the descriptors of {} groups of {} blocks have no room in one of them: choose \
+                 larger blocks or a smaller size",
+                geometry.groups, geometry.blocks_per_group
+            ));
+        }
         if let Some(asked) = o.inodes.filter(|n| *n > geometry.inodes()) {
             let most = u64::from(geometry.groups) * 8 * o.block_bytes as u64;
             return no(format!("{asked} inodes are more than the {most} that fit"));
@@ -100,6 +110,8 @@ impl Builder {
         };
         let (blocks, inodes) = self.bitmaps(g);
         let in_group = self.geometry.group_blocks(g) as usize;
+        let can_be = self.geometry.check_desc(g, &d);
+        assert_eq!(can_be, Ok(()), "F6: a group's descriptor would be taken for damaged");
         GroupDesc {
             free_blocks: bitmap::count_zeros(&blocks, in_group) as u32,
             free_inodes: bitmap::count_zeros(&inodes, self.geometry.inodes_per_group as usize)
@@ -172,6 +184,8 @@ impl Builder {
     }
 
     pub(super) fn put_inode(&mut self, ino: Ino, mut raw: Vec<u8>) {
+        let inside = self.geometry.group_of_ino(ino) == GroupNo(0);
+        assert!(inside, "F6: inode {ino} lies in a table that is left to be zeros");
         self.geometry.sums.seal_inode(ino, &mut raw);
         if inode::InodeRef(&raw).is_dir() {
             self.dirs += 1;
@@ -198,6 +212,11 @@ impl Builder {
         let mut sb = self.sb.clone();
         sb.set_free_blocks(descs.iter().map(|d| u64::from(d.free_blocks)).sum());
         sb.set_free_inodes(descs.iter().map(|d| d.free_inodes).sum());
+        let taken: u64 = self.used.iter().map(|e| e.len).sum();
+        let own: u64 = (0..geo.groups).map(|g| self.data_start(GroupNo(g)).0).sum::<u64>()
+            - (0..geo.groups).map(|g| geo.group_start(GroupNo(g)).0).sum::<u64>();
+        let free = geo.blocks - u64::from(geo.first_data_block) - own - taken;
+        assert_eq!(sb.free_blocks(), free, "F6: {taken} blocks are files', and {own} the groups'");
         let mut table = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
         let slots = descs.iter().zip(table.chunks_mut(geo.desc_bytes));
         for (g, (d, out)) in (0..).map(GroupNo).zip(slots) {

@@ -4,8 +4,8 @@
 mod build;
 mod tree;
 
-use crate::ext::Geometry;
 use crate::ext::superblock::FIRST_INO;
+use crate::ext::{Geometry, Superblock};
 use crate::{BlockNo, Extent, GroupNo};
 use build::Builder;
 use std::collections::BTreeSet;
@@ -114,6 +114,9 @@ impl Plan {
     pub fn new(options: &MkfsOptions) -> Result<Plan, MkfsError> {
         let mut builder = Builder::new(options)?;
         tree::make(&mut builder)?;
+        let (decoded, geo) = (Superblock::decode(builder.sb.bytes()), builder.geometry);
+        let reads = decoded.as_ref().map(Geometry::of);
+        assert_eq!(reads, Ok(geo), "F6: the volume is opened as another one, or not at all");
         Ok(Plan { builder })
     }
     /// The volume's numbers.

@@ -99,7 +99,7 @@ pub fn from_disk(v: &[u8]) -> Option<Vec<AclEntry>> {
     Some(list)
 }
 
-/// Onto the disk.
+/// Onto the disk. Only who is named has an id there.
 pub fn to_disk(list: &[AclEntry]) -> Vec<u8> {
     let mut v = DISK_VERSION.to_le_bytes().to_vec();
     for e in list {
@@ -109,5 +109,8 @@ pub fn to_disk(list: &[AclEntry]) -> Vec<u8> {
             v.extend(e.id.to_le_bytes());
         }
     }
+    let again = from_disk(&v).map(|again| to_kernel(&again));
+    let same = again.as_ref() == Some(&to_kernel(list));
+    assert!(same, "F1: {} entries of an access list are read as others", list.len());
     v
 }

@@ -231,11 +231,18 @@ pub(crate) fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, n
     assert!(fits, "F2: a name of {} bytes in {len} at byte {at}", name.len());
     let in_fours = at.is_multiple_of(4) && len.is_multiple_of(4) && len >= ENTRY_MIN;
     assert!(in_fours, "F2: an entry of {len} bytes at byte {at}");
+    let is_one = (ino.0 == 0) == name.is_empty();
+    assert!(is_one, "F1: a name of {} bytes, of inode {ino}: no entry says that", name.len());
     set32(block, at, ino.0);
     set16(block, at + 4, len as u16);
     block[at + 6] = name.len() as u8;
     block[at + 7] = kind;
     block[at + HEAD..at + HEAD + name.len()].copy_from_slice(name);
+    // Each name that is made comes here. What a repair moves may have a slash in it still.
+    debug_assert!(
+        shape_at(block, at).is_ok_and(|s| (s.ino, s.name_len, s.rec_len) == (ino, name.len(), len)),
+        "F1: the entry at byte {at} is read as another one"
+    );
 }
 
 /// One unused entry, as long as all of it.
@@ -345,6 +352,7 @@ pub fn insert(block: &mut [u8], slack: usize, ino: Ino, kind: u8, name: &[u8]) -
     assert!(free >= need, "F2: a name needs {need} bytes, and {free} are free");
     let (first, last) = (slack / SECTOR, (slack + len - 1) / SECTOR);
     assert_eq!(first, last, "F2: a name is put into an entry of two sectors");
+    assert!(!name.is_empty() && ino.0 > 0, "F1: inode {ino} gets a name, of {} bytes", name.len());
     if used > 0 {
         set16(block, slack + 4, used as u16);
     }
@@ -396,6 +404,8 @@ pub fn remove(sector: &mut [u8], at: usize, merge: Option<Merge>) {
 /// Makes the entry at `at` name another inode, in place: `INO_BYTES` change, which lie in one
 /// sector wherever the entry begins.
 pub fn set_ino(block: &mut [u8], at: usize, ino: Ino) {
+    let in_fours = at.is_multiple_of(4);
+    assert!(in_fours, "F2: an entry at byte {at}, which names inode {ino} now, begins nowhere");
     set32(block, at, ino.0);
 }
 /// The kind byte of the entry at `at`.

@@ -39,6 +39,8 @@ pub fn add(
         *next - 1
     };
     let (mut changed, mut pointer) = (Vec::new(), pointer);
+    let begins = way.first().map(|l| l.block);
+    assert_eq!(begins, Some(0), "F3: the way to a leaf begins with the root");
     let mut depth = way.len() - 1;
     loop {
         let node = &mut way[depth];
@@ -69,7 +71,8 @@ pub fn add(
         }
         let half = node.pointers.len() / 2;
         let mut upper = node.pointers.split_off(half);
-        let hash = upper[0].hash;
+        let (low, hash) = (node.pointers.len(), upper[0].hash);
+        assert!(low > 0, "F3: of a node of {} pointers none stay where they were", upper.len());
         match node.at.checked_sub(half) {
             Some(at) => upper.insert(at + 1, pointer),
             None => node.pointers.insert(node.at + 1, pointer),

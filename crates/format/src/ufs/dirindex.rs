@@ -118,6 +118,7 @@ impl<'a> Node<'a> {
 
     /// The pointer at a place.
     pub fn pointer(&self, n: usize) -> Pointer {
+        assert!(n < self.count, "F3: pointer {n} of a node that has {}", self.count);
         let at = self.at + ENTRY * n;
         let hash = if n == 0 { 0 } else { le32(self.block, at) };
         Pointer { hash, block: le32(self.block, at + 4) & BLOCK_MASK }
@@ -130,7 +131,13 @@ impl<'a> Node<'a> {
             let mid = low + (high - low) / 2;
             if self.pointer(mid).hash > hash { high = mid } else { low = mid + 1 }
         }
-        low - 1
+        let at = low - 1;
+        // Each look into an index comes here, twice where it has a level.
+        debug_assert!(
+            at == 0 || self.pointer(at).hash <= hash,
+            "F3: names with hash {hash:#x} are looked for below pointer {at}"
+        );
+        at
     }
 
     /// Do the hashes of its pointers come in their order? Asked by who has not made it.
@@ -173,6 +180,8 @@ pub fn make_node(block: &mut [u8], pointers: &[Pointer], tail: usize) {
 fn put(block: &mut [u8], is_root: bool, pointers: &[Pointer], tail: usize) {
     let (at, most) = (entries_at(is_root), limit(is_root, block.len(), tail));
     assert!((1..=most).contains(&pointers.len()), "F3: {} of {most} pointers", pointers.len());
+    let in_order = pointers[1..].is_sorted_by_key(|p| p.hash);
+    assert!(in_order, "F3: {} pointers are not in the order of their hashes", pointers.len());
     let far = pointers.iter().find(|p| p.block > BLOCK_MASK);
     assert!(far.is_none(), "F1: {far:?} leads to a block that has no number in a node");
     for (n, p) in pointers.iter().enumerate() {
@@ -195,6 +204,9 @@ pub fn flatten(block: &mut [u8], is_root: bool, tail: usize) {
         block[..INFO].copy_from_slice(&dots);
         set16(block, ENTRY_MIN + 4, first - ENTRY_MIN as u16);
     }
+    let ends = block.len() - tail;
+    let whole = entries(&block[..ends]).all(|e| e.is_ok());
+    assert!(whole, "F2: {ends} bytes of entries that a node became are no chain");
 }
 
 #[cfg(test)]

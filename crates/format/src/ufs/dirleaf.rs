@@ -153,7 +153,10 @@ pub fn split<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize)
         let lower = pack(&names[..n], block_bytes, tail)?;
         let upper = pack(&names[n..], block_bytes, tail)?;
         let goes_on = names[n - 1].hash == names[n].hash;
-        Some(Split { lower, upper, hash: names[n].hash | u32::from(goes_on) })
+        let hash = names[n].hash | u32::from(goes_on);
+        let parts = names[n - 1].hash < hash && hash & !1 <= names[n].hash;
+        assert!(parts, "F3: {hash:#x} does not part the names before {n} from the others");
+        Some(Split { lower, upper, hash })
     })
 }
 

@@ -60,6 +60,9 @@ const S_IFREG: u16 = 0x8000;
 const S_IFDIR: u16 = 0x4000;
 const S_IFLNK: u16 = 0xa000;
 
+/// The most that an inode's 48 bits of `i_blocks` can count.
+pub const SECTORS_MAX: u64 = (1 << 48) - 1;
+
 /// A time: seconds since 1970 (34 bits signed with an extra field, 32 without) and nanoseconds.
 pub type RawTime = (i64, u32);
 
@@ -281,6 +284,7 @@ impl InodeMut<'_> {
     }
     /// Sets all 48 bits of `i_blocks`, in 512-byte units; of an inode that counts in these.
     pub fn set_sectors_wide(&mut self, v: u64) {
+        assert!(v <= SECTORS_MAX, "F1: {v} sectors are more than an inode can count");
         set32(self.0, 28, v as u32);
         set16(self.0, 0x74, (v >> 32) as u16);
     }
@@ -313,6 +317,11 @@ impl InodeMut<'_> {
     pub fn set_extra_isize(&mut self) {
         if self.0.len() > CLASSIC_BYTES {
             set16(self.0, CLASSIC_BYTES, EXTRA_ISIZE);
+            let len = self.0.len();
+            assert!(
+                self.as_ref().extra_isize().is_some(),
+                "F1: a slot of {len} bytes is too small"
+            );
         }
     }
     /// Sets the hash of the value that the inode holds, and how many attributes have it.
@@ -321,11 +330,14 @@ impl InodeMut<'_> {
         self.set_time(Which::Change, (users.cast_signed() >> 32, 0));
         set32(self.0, Which::Access.at().0, hash);
         set32(self.0, VERSION_AT, users as u32);
+        let again = self.as_ref().value();
+        assert_eq!(again, (hash, users), "F1: the users of a value are read as others");
     }
     /// Sets a time, as exactly as the slot can hold it: without the extra word, whole seconds until
     /// 2038.
     pub fn set_time(&mut self, which: Which, (sec, nsec): RawTime) {
         let (at, extra_at) = which.at();
+        assert!(nsec < 1_000_000_000, "F1: {nsec} nanoseconds of a second");
         if which == Which::Create && !self.as_ref().has_extra(at + 4) {
             return;
         }
@@ -349,6 +361,8 @@ impl InodeMut<'_> {
             self.set_pointer(0, 0);
             self.set_pointer(1, (minor & 0xff) | major << 8 | (minor & !0xff) << 12);
         }
+        let again = self.as_ref().device();
+        assert_eq!(again, (major, minor), "F1: a device's numbers are read as others");
     }
     /// Puts a symbolic link's text in the map; at most [`FAST_SYMLINK_MAX`] bytes.
     pub fn set_fast_symlink(&mut self, text: &[u8]) {
@@ -364,6 +378,7 @@ pub const FREED: Range<usize> = 20..28;
 /// What becomes of the fields in [`FREED`]: links 0 and a deletion time. The inode's kind is kept
 /// for forensics.
 pub fn free(fields: &mut [u8], now_secs: u32) {
+    assert_eq!(fields.len(), FREED.len(), "F7: other fields than those that change");
     set32(fields, 0, now_secs.max(1));
     set16(fields, 6, 0);
 }

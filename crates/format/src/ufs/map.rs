@@ -81,6 +81,7 @@ pub fn path(b: FileBlock, per_block: u64) -> Option<Path> {
 
 /// The file block at the start of what the inode's pointer `index` maps.
 pub fn first_of(index: usize, per_block: u64) -> FileBlock {
+    assert!(index < POINTERS, "F5: pointer {index} of an inode leads to no block of a file");
     let p = per_block;
     FileBlock(match index {
         0..12 => index as u64,
@@ -106,7 +107,10 @@ pub fn file_bytes_max(block_bytes: usize, huge_files: bool) -> u64 {
     if huge_files || most + map_blocks(most, per_block) <= countable {
         return most * block_bytes as u64;
     }
-    (countable - map_blocks(countable, per_block)) * block_bytes as u64
+    let bytes = (countable - map_blocks(countable, per_block)) * block_bytes as u64;
+    let held = blocks_max(per_block) * block_bytes as u64;
+    assert!(bytes <= held, "F5: a file of {bytes} bytes, and a map holds {held}");
+    bytes
 }
 
 /// The blocks that 32 bits of 512-byte units can count.

@@ -153,6 +153,8 @@ pub fn refcount(block: &[u8]) -> u32 {
 }
 /// Sets how many share it.
 pub fn set_refcount(block: &mut [u8], n: u32) {
+    let magic = le32(block, 0);
+    assert_eq!(magic, MAGIC, "F1: {n} users of what is no block of attributes");
     set32(block, 4, n);
 }
 
@@ -162,6 +164,9 @@ fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
     sorted.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
     let (mut at, mut end) = (first, space.len());
     for a in &sorted {
+        let long = a.value.len().max(a.elsewhere.map_or(0, |e| e.len as usize));
+        let apart = a.elsewhere.is_none() || a.value.is_empty();
+        assert!(apart, "F1: a value of {long} bytes is here and in another inode");
         end -= a.value_bytes();
         space[end..end + a.value.len()].copy_from_slice(&a.value);
         space[at] = a.name.len() as u8;

@@ -47,6 +47,13 @@ pub(crate) async fn decide(
     o: &OpenOptions,
 ) -> Result<Decision, VolumeError> {
     let (plan, decision) = plan(p, at, o).await?;
+    let (acts, steps) = (!matches!(plan, Plan::Nothing), decision.steps.len());
+    assert!(!acts || steps > 0, "V1: something is to be done, and nothing was decided: {plan:?}");
+    let refused = decision.refused.is_some();
+    assert!(!acts || !refused, "V1: what was refused is to be done: {decision:?}");
+    let reads = o.read_only || p.read_only.is_some();
+    let looks = matches!(plan, Plan::Nothing | Plan::LookThrough);
+    assert!(!reads || looks, "V1: who only reads is to have something done: {plan:?}");
     p.plan = plan;
     Ok(decision)
 }
