@@ -62,7 +62,10 @@ impl Table {
         let next = |r: &mut Reader<'_>| r.u64().map(Serial).filter(may_be);
         let short = "a fence in its table";
         for _ in 0..r.u32().ok_or(short)? {
-            let fence = next(r).filter(|f| table.fences.last() < Some(f)).ok_or(short)?;
+            // A fence holds no blocks, so it is none of the objects.
+            let can_be =
+                |f: &Serial| table.fences.last() < Some(f) && !table.objects.contains_key(f);
+            let fence = next(r).filter(can_be).ok_or(short)?;
             table.fences.insert(fence);
         }
         table.decode_extents(r).ok_or("an extent in its table")?;

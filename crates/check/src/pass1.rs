@@ -356,12 +356,13 @@ impl Check<'_> {
         let inode = InodeRef(raw);
         let kind = kind_byte(inode.mode());
         let empty = inode.is_file() && inode.size() == 0 && scan.blocks == 0;
-        if inode.flags() & FLAG_VALUE != 0 {
-            self.values.holders.insert(ino);
-        }
         self.large_file |= inode.is_file() && inode.size() >= 1 << 31;
         if ino == BAD_BLOCKS_INO {
             return;
+        }
+        // The journal's, say, is nobody's value, whatever its flags.
+        if inode.flags() & FLAG_VALUE != 0 && !self.is_reserved(ino) {
+            self.values.holders.insert(ino);
         }
         *self.info_mut(ino) = Info { kind, empty, links: inode.links(), names: 0 };
         if !inode.is_dir() {

@@ -135,7 +135,7 @@ impl<S: Store> Ufs<S> {
         let time = |t: SetTime| -> RawTime {
             match t {
                 SetTime::Now => now,
-                SetTime::To(t) => (t.sec, t.nsec),
+                SetTime::To(t) => (t.sec, t.nsec.min(999_999_999)),
             }
         };
         let sets =

@@ -207,7 +207,7 @@ impl<S: Store> Ufs<S> {
         let flags = inherited_flags(dir.with(|i| i.flags()), own.mode as u16);
         let now = self.now();
         let time = |t: Option<SetTime>| match t {
-            Some(SetTime::To(t)) => (t.sec, t.nsec),
+            Some(SetTime::To(t)) => (t.sec, t.nsec.min(999_999_999)),
             _ => now,
         };
         let (mut atime, mut mtime) = (time(new.attr.atime), time(new.attr.mtime));
