@@ -39,6 +39,27 @@ fn a_wrong_number_of_mmps_block_costs_no_file_its_block() {
     }
 }
 
+/// Inodes of the volume's own say that they are values of attributes: nobody frees them as such.
+#[test]
+fn what_is_the_volumes_own_is_no_value_of_an_attribute() {
+    let s = Scratch::new("own-values");
+    for features in ["^metadata_csum", "ea_inode,^metadata_csum"] {
+        let image = made4(&["-J", "size=1", "-O", features], 1024, 20 * M);
+        let file = blocks(&s, &image, "/many")[0];
+        for (ino, flags) in [(1, 0x20_0000), (8, 0x28_0000)] {
+            let map = if ino == 1 {
+                format!("set_inode_field <1> block[0] {file}\n")
+            } else {
+                String::new()
+            };
+            let request = format!("set_inode_field <{ino}> flags {flags:#x}\n{map}");
+            let mut broken = edited(&s, &image, &request);
+            repaired(&s, &mut broken, &request);
+            assert!(check_both(&broken, &OPTIONS).unwrap().is_sound(), "{features}, inode {ino}");
+        }
+    }
+}
+
 /// The map of the orphan file leads to a block of a file: that is not emptied.
 #[test]
 fn a_wrong_block_of_the_orphan_file_costs_no_file_its_contents() {

@@ -265,6 +265,13 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_directorys_parent_may_be_no_inode() {
+        let (contents, mut block) = (vec![0; 60], vec![0; 1024]);
+        dir_image(&contents, Ino(12), &mut block, 0, true);
+        assert_eq!(contents_of_image(&block, contents.len())[..PARENT_BYTES], [0; PARENT_BYTES]);
+    }
+
+    #[test]
     fn contents_of_every_length_come_back() {
         let mut raw = inode();
         assert!(may_begin(&raw));
