@@ -6,7 +6,7 @@ use cache::{Buf, BufKind, Cache, CacheOptions, FlushEpoch, Image, WriteGate};
 use env::{Block, Disk, DiskError, Durability, Env, Local};
 use format::ufs::dirent;
 use format::ufs::dirhash::IndexRules;
-use format::ufs::inode::{InodeMut, InodeRef, free};
+use format::ufs::inode::{FREED, InodeMut, InodeRef, free};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 use integrity::{Change, Credits, Edit, Ended, Freed, Guarantees, InitKind, Integrity};
 use integrity::{IntegrityError, Pressure, Scope, Txn, TxnId};
@@ -330,7 +330,7 @@ impl Inodes for Memory {
         Ok(h)
     }
     async fn free_inode(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
-        inode.edit(txn, Change::FreeInode(inode.ino), |raw| free(raw, 1));
+        inode.edit(txn, Change::FreeInode(inode.ino), |raw| free(&mut raw[FREED], 1));
         let (_, file) = self.inodes.borrow_mut().remove(&inode.ino.0).expect("it is in use");
         let empty = file.map.is_empty() && file.xattrs.is_none();
         assert!(empty, "inode {} is freed with what it has", inode.ino);
