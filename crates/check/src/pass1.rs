@@ -11,9 +11,7 @@ use crate::view::IMAGES;
 use crate::walk::{Fault, Map, Then, walk};
 use format::ext::features::incompat;
 use format::ufs::dirent::kind_byte;
-use format::ufs::inode::{
-    CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef, SECTORS_MAX,
-};
+use format::ufs::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef};
 use format::ufs::map;
 use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino, JOURNAL_INO};
 
@@ -343,7 +341,7 @@ impl Check<'_> {
         }
         let counts_blocks = InodeRef(raw).flags() & FLAG_HUGE != 0;
         let unit = if counts_blocks { geo.block_bytes as u64 / 512 } else { 1 };
-        InodeMut(raw).set_sectors_wide((sectors / unit).min(SECTORS_MAX));
+        InodeMut(raw).set_sectors_wide(sectors / unit);
         let again = self.sectors_of(raw);
         assert_eq!(again, sectors, "K8: the sectors of an inode are read as another number");
     }

@@ -8,7 +8,15 @@ use crate::store::{InodeHandle, Store, Transaction};
 use format::intent::Intent;
 use format::ufs::inode::{InodeMut, InodeRef, RawTime, Which};
 use integrity::Change;
-use vfs::{Attr, PreAttr, Time, Wcc};
+use vfs::{Attr, PreAttr, SetTime, Time, Wcc};
+
+/// A time that somebody sets. Whoever asks may tell of more nanoseconds than a second has.
+pub(crate) fn time_to_set(t: SetTime, now: RawTime) -> RawTime {
+    match t {
+        SetTime::Now => now,
+        SetTime::To(t) => (t.sec, t.nsec.min(999_999_999)),
+    }
+}
 
 fn time(raw: Option<RawTime>) -> Time {
     let (sec, nsec) = raw.unwrap_or_default();

@@ -65,9 +65,8 @@ pub(crate) fn check(file: &File, out: &mut Vec<Complaint>) {
                 let old = IDENTIFIERS.iter().find(|(word, below, _)| {
                     *word == name && below.iter().any(|folder| file.path.starts_with(folder))
                 });
-                let part = || PARTS.iter().find(|(word, _)| parts(name).any(|p| p == *word));
-                let old = old.map(|(word, _, instead)| (word, instead));
-                if let Some((word, instead)) = old.or_else(|| part().map(|(w, i)| (w, i))) {
+                let old = old.map(|(word, _, instead)| (*word, *instead));
+                if let Some((word, instead)) = old.or_else(|| old_part(name)) {
                     let what = format!("`{word}`: the field says {instead}");
                     out.push(Complaint::error(&file.path, i + 1, what));
                 }
@@ -84,16 +83,16 @@ pub(crate) fn check(file: &File, out: &mut Vec<Complaint>) {
     }
 }
 
-/// The words of an identifier, in small letters.
-fn parts(name: &str) -> impl Iterator<Item = String> {
-    let mut spaced = String::new();
+/// An old word among those that an identifier is made of, with the field's word.
+fn old_part(name: &str) -> Option<(&'static str, &'static str)> {
+    let mut parts = String::new();
     for c in name.chars() {
         if c.is_uppercase() {
-            spaced.push('_');
+            parts.push('_');
         }
-        spaced.extend(c.to_lowercase());
+        parts.extend(c.to_lowercase());
     }
-    spaced.split('_').map(str::to_owned).collect::<Vec<_>>().into_iter()
+    PARTS.iter().find(|(word, _)| parts.split('_').any(|p| p == *word)).copied()
 }
 
 /// Is the phrase in the line, as whole words?

@@ -2,14 +2,14 @@
 
 use super::replies;
 use crate::{Failure, say};
-use host::{Driver, Limits, Listening, Outlet, Pool, Protocol, Service, Unfinished, listen};
+use host::{Limits, Listening, Outlet, Pool, Protocol, Service, Unfinished, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
 use stats::Recorder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Reply, Request, Work};
+use vfs::Work;
 
 /// How NFS is served.
 #[derive(Clone)]
@@ -220,14 +220,6 @@ impl Started {
             let images = self.images.iter().enumerate();
             images.for_each(|(v, i)| replies::leave(&self.server, v, i));
         }
-    }
-}
-
-/// What the server needs to know of an opened volume.
-pub fn describe(driver: &Driver, name: &str) -> Result<Served, Failure> {
-    match driver.request(Request::Info) {
-        Ok(Reply::Info(info)) => Ok(Served { name: name.to_owned(), info: *info }),
-        _ => Err(Failure::Failed(format!("{name}: tells nothing about itself"))),
     }
 }
 

@@ -93,7 +93,7 @@ impl Found {
         if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
             return Ok(None);
         }
-        let mtime = Time { sec: meta.mtime(), nsec: (meta.mtime_nsec() as u32).min(999_999_999) };
+        let mtime = Time { sec: meta.mtime(), nsec: meta.mtime_nsec() as u32 };
         let set = SetAttr {
             mtime: Some(SetTime::To(mtime)),
             uid: Some(meta.uid()),

@@ -2,7 +2,7 @@
 //! end of it all.
 
 use super::ending::{self, Why};
-use super::nfs_server::{NfsArgs, Started, describe};
+use super::nfs_server::{NfsArgs, Started};
 use super::rpcbind::Registration;
 use super::served::{Front, Served, close_volumes, open, open_all, open_volumes};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, Profile, ServeArgs, Uring};
@@ -13,7 +13,7 @@ use crate::pool;
 use crate::status::{self, Control, Copies, Gone, Shown, Status};
 use crate::{Failure, Outcome, say};
 use fuse::{CachePolicy, Fellows, MountOptions, Options, Serving, Session, UringChoice};
-use host::{Driver, Pool, Stop, Stops};
+use host::{Pool, Stop, Stops};
 use stats::Recorder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -278,8 +278,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     drop(fronts.opening.take());
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
-        let driver = Driver::new(v.monitor.clone(), v.disks.clone());
-        served.push(describe(&driver, &v.name)?);
+        served.push(nfs::Served { name: v.name.clone(), info: v.info()? });
     }
     let pool = start_workers(&volumes)?;
     let recorder = Arc::<Recorder>::default();
@@ -390,8 +389,7 @@ pub(super) fn start(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
 /// What of the volumes can be told from now on, whatever becomes of them.
 fn shown(volumes: &[Served], mounts: &[Mounting]) -> Result<Vec<Shown>, Failure> {
     let one = |(n, v): (usize, &Served)| {
-        let driver = Driver::new(v.monitor.clone(), v.disks.clone());
-        let info = describe(&driver, &v.name)?.info;
+        let info = v.info()?;
         let mount = mounts.iter().find(|m| m.volume == n);
         Ok(Shown {
             name: v.name.clone(),
@@ -502,7 +500,7 @@ fn start_session(
         Uring::Off => UringChoice::Off,
     };
     let series = fuse::series(recorder, &v.name);
-    let info = describe(&Driver::new(v.monitor.clone(), v.disks.clone()), &v.name)?.info;
+    let info = v.info()?;
     let (block_bytes, root_ino) = (info.block_bytes as usize, info.root_ino);
     let serving = Serving { uring, block_bytes, root_ino, policy, series, fellows };
     let session = Session::start(pool, m.volume, &m.dir, &options, serving)?;

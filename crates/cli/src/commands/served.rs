@@ -18,7 +18,7 @@ use format::ufs::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Monitor, VolumeState};
+use vfs::{Monitor, Reply, Request, VolumeInfo, VolumeState};
 use volume::{Found, OpenOptions};
 
 /// A volume and what it lies on.
@@ -47,6 +47,21 @@ pub(super) struct Served {
     pub(super) promise: String,
     /// How it is being opened.
     pub(super) opening: OpeningWatch,
+}
+
+impl Served {
+    /// Asks it, without workers or beside them.
+    fn driver(&self) -> Driver {
+        Driver::new(self.monitor.clone(), self.disks.clone())
+    }
+
+    /// What it tells of itself, once it is open.
+    pub(super) fn info(&self) -> Result<VolumeInfo, Failure> {
+        match self.driver().request(Request::Info) {
+            Ok(Reply::Info(info)) => Ok(*info),
+            _ => Err(Failure::Failed(format!("{}: tells nothing about itself", self.name))),
+        }
+    }
 }
 
 /// A volume that was looked at, and is to be opened.
@@ -345,8 +360,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
 
 /// Opens them. If one cannot be opened, those that could are closed again.
 pub(super) fn open_volumes(volumes: &[Served]) -> Result<(), Failure> {
-    let driver = |v: &Served| Driver::new(v.monitor.clone(), v.disks.clone());
-    let drivers: Vec<Driver> = volumes.iter().map(driver).collect();
+    let drivers: Vec<Driver> = volumes.iter().map(Served::driver).collect();
     let mut opened = volumes.iter().zip(Driver::open_all(&drivers));
     let failed = opened.find_map(|(v, r)| Some((v, r.err()?)));
     let Some((v, why)) = failed else {
@@ -362,6 +376,6 @@ pub(super) fn open_volumes(volumes: &[Served]) -> Result<(), Failure> {
 pub(super) fn close_volumes(volumes: &[Served]) {
     for v in volumes {
         // What went wrong first is what is told.
-        let _ = Driver::new(v.monitor.clone(), v.disks.clone()).close();
+        let _ = v.driver().close();
     }
 }

@@ -3,9 +3,10 @@
 
 use super::{Ctx, Done};
 use crate::Ufs;
+use crate::attr::time_to_set;
 use crate::inode::Inode;
 use crate::store::{Fill, Store, Transaction};
-use format::ufs::inode::{InodeMut, RawTime, Which};
+use format::ufs::inode::{InodeMut, Which};
 use format::{BlockNo, FileBlock};
 use integrity::{Change, Credits};
 use std::rc::Rc;
@@ -132,12 +133,7 @@ impl<S: Store> Ufs<S> {
             self.resize(txn, inode, size).await?;
         }
         let now = self.now();
-        let time = |t: SetTime| -> RawTime {
-            match t {
-                SetTime::Now => now,
-                SetTime::To(t) => (t.sec, t.nsec.min(999_999_999)),
-            }
-        };
+        let time = |t: SetTime| time_to_set(t, now);
         let sets =
             mode != attr.mode || set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
         let moved = pointer.0 != pointer.1;

@@ -2,6 +2,7 @@
 
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
+use crate::attr::time_to_set;
 use crate::inode::Inode;
 use crate::store::{InodeHandle, Store, Transaction};
 use crate::xattrs::Inherited;
@@ -206,10 +207,7 @@ impl<S: Store> Ufs<S> {
         let own = owners::of_new(&parent, kind, new.inherited.mode, &new.attr, &ctx.cred);
         let flags = inherited_flags(dir.with(|i| i.flags()), own.mode as u16);
         let now = self.now();
-        let time = |t: Option<SetTime>| match t {
-            Some(SetTime::To(t)) => (t.sec, t.nsec.min(999_999_999)),
-            _ => now,
-        };
+        let time = |t: Option<SetTime>| t.map_or(now, |t| time_to_set(t, now));
         let (mut atime, mut mtime) = (time(new.attr.atime), time(new.attr.mtime));
         if let MakeKind::File { exclusive: Some(v) } = &new.kind {
             (atime, mtime) = verifier_times(*v);

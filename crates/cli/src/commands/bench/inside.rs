@@ -2,13 +2,12 @@
 //! in front of it: what FUSE and NFS cost is the difference to this.
 
 use super::{Place, Target};
-use crate::commands::nfs_server::describe;
 use crate::commands::serve;
 use crate::commands::served::{self, Served};
 use crate::image::open_args;
 use crate::{Failure, Outcome};
 use env::Rope;
-use host::{Driver, Pool};
+use host::Pool;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,8 +33,7 @@ impl Inside {
         let volume =
             served::open_as(path, (false, None, near.as_deref()), served::Front::Any, args)?;
         let pool = serve::start(std::slice::from_ref(&volume))?;
-        let driver = Driver::new(volume.monitor.clone(), volume.disks.clone());
-        let info = describe(&driver, &volume.name)?.info;
+        let info = volume.info()?;
         Ok(Inside { volume, pool, info })
     }
 }
