@@ -138,6 +138,31 @@ impl Undo {
         self.pieces.extend(later.pieces);
     }
 
+    /// The same in as few pieces as there are runs of bytes, each with what was there before the
+    /// first edit of it. Bits are left as they are.
+    pub fn flatten(&mut self) {
+        if self.pieces.len() < 2 || self.pieces.iter().any(|p| p.mask.is_some()) {
+            return;
+        }
+        let span = self.span();
+        let mut first: Vec<Option<u8>> = vec![None; span.len()];
+        for p in &self.pieces {
+            let from = p.at - span.start;
+            for (first, before) in first[from..].iter_mut().zip(&*p.before) {
+                first.get_or_insert(*before);
+            }
+        }
+        let mut at = span.start;
+        self.pieces = Few::new();
+        for run in first.chunk_by(|a, b| a.is_some() == b.is_some()) {
+            let before: Vec<u8> = run.iter().flatten().copied().collect();
+            if !before.is_empty() {
+                self.pieces.push(Piece { at, before: before[..].into(), mask: None });
+            }
+            at += run.len();
+        }
+    }
+
     /// About so many bytes of memory it needs.
     pub fn memory_bytes(&self) -> usize {
         let mask = |p: &Piece| p.mask.as_ref().map_or(0, Before::bytes_apart);
@@ -259,6 +284,22 @@ mod tests {
             undo.apply(&mut live);
             assert_eq!(live, twin);
         }
+    }
+
+    #[test]
+    fn what_is_flattened_takes_back_the_same() {
+        let mut undo = Undo::of_all(8, &[1, 2, 3, 4]);
+        undo.join(Undo::of(10, &[7, 7, 5, 6], &[0; 4], Grain::Words));
+        undo.join(Undo::of_all(20, &[9]));
+        undo.join(Undo::of_all(8, &[8, 8]));
+        let mut flat = undo.clone();
+        flat.flatten();
+        assert_eq!(flat.pieces.len(), 2, "bytes 8 to 14, and 20");
+        let (mut a, mut b) = ([0; 24], [0; 24]);
+        undo.apply(&mut a);
+        flat.apply(&mut b);
+        assert_eq!((a, a[8..14] == [1, 2, 3, 4, 5, 6]), (b, true));
+        assert!(flat.meets(&Undo::of_all(13, &[0])) && !flat.meets(&Undo::of_all(14, &[0; 6])));
     }
 
     #[test]

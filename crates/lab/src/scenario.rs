@@ -11,6 +11,7 @@ mod attributes;
 mod chains;
 mod cleaning;
 mod crowd;
+mod departures;
 mod extents;
 pub(crate) mod failing;
 mod fleeting;
@@ -158,6 +159,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "fleeting",
             "files made and removed again at once, among names that stay and slots reused",
         ),
+        ("departures", "files made in one sector and removed together, among names that stay"),
         ("gaps", "files that come and go in the room of names that were moved away a moment ago"),
         ("chains", "most names of a directory change, each in the place of one that waits"),
         ("slots", "inodes given to new files while changes of the last file's wait to be written"),
@@ -332,6 +334,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "pieces" => pieces::script(seed),
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
+        "departures" => departures::script(seed),
         "gaps" => gaps::script(seed),
         "chains" => chains::script(seed),
         "slots" => slots::script(seed),

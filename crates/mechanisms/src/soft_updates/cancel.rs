@@ -5,15 +5,17 @@
 //! Rule (I10)  The operations from the file's making to its going are forgotten together, and only
 //!             if they concern that file alone, no image held more of them than bits in use and
 //!             contents, and nothing left in their blocks would bring a byte of them back.
+//! When        As soon as the file is gone; and where names of others that go, too, lie over its
+//!             own, with those, before the next wave. Who cannot be forgotten then never is.
 
 use super::SoftUpdates;
-use super::graph::{Graph, NodeId, add_in_order};
+use super::graph::{Above, Graph, NodeId, add_in_order};
 use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
 use env::{Few, IdMap, SerialMap};
-use format::Ino;
-use integrity::{Change, Plant, TxnId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use format::{BlockNo, Ino};
+use integrity::{Change, Freed, Integrity, Plant, TxnId};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Whom an operation concerns, apart from directories whose names it changes.
 #[derive(Default, Debug)]
@@ -54,12 +56,34 @@ pub(super) struct Lives {
     of: SerialMap<TxnId, About>,
     /// In order: few of most, and of a file that is appended to thousands.
     by_inode: IdMap<Ino, VecDeque<TxnId>>,
+    /// Files that were made and are gone, and were not tried with others yet.
+    gone: BTreeSet<Ino>,
 }
+
+/// A file's operations, from its making to its going.
+struct Life {
+    txns: BTreeSet<TxnId>,
+    nodes: BTreeSet<NodeId>,
+}
+
+/// What may be forgotten together.
+#[derive(Default)]
+struct Unseen {
+    lives: Vec<Life>,
+    nodes: BTreeSet<NodeId>,
+    above: Above,
+}
+
+/// So often some are left out because others are, before all are.
+const ROUNDS_MAX: usize = 16;
 
 impl Lives {
     /// The operation has ended, with something of it not durable.
     pub(super) fn note(&mut self, txn: TxnId, about: About) {
         for ino in &about.inodes {
+            if about.makes {
+                self.gone.remove(ino); // another file of that number
+            }
             add_in_order(self.by_inode.entry(*ino).or_default(), txn);
         }
         let old = self.of.insert(txn, about);
@@ -105,69 +129,122 @@ impl SoftUpdates {
     pub(super) fn cancel(&self, freed: &Few<Ino>) {
         for ino in freed {
             let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
-            let mut graph = self.graph.borrow_mut();
-            if graph.are_unseen(&txns, self.intents.is_some()) {
-                graph.forget(&txns);
-                // The next file of that number begins a life of its own.
-                self.lives.borrow_mut().sweep(graph.take_gone());
-                self.cancelled.set(self.cancelled.get() + 1);
+            if !self.forget(vec![txns]) {
+                self.lives.borrow_mut().gone.insert(*ino);
             }
         }
+    }
+
+    /// The same of those whose names lie over one another. A wave is about to write them.
+    pub(super) fn cancel_gone(&self) {
+        let gone = std::mem::take(&mut self.lives.borrow_mut().gone);
+        let all: Vec<BTreeSet<TxnId>> = {
+            let lives = self.lives.borrow();
+            gone.into_iter().filter_map(|ino| lives.whole(ino)).collect()
+        };
+        if !all.is_empty() && self.forget(all) {
+            self.retire();
+        }
+    }
+
+    /// Forgets those of these files' operations that can be. False: none.
+    fn forget(&self, all: Vec<BTreeSet<TxnId>>) -> bool {
+        let mut graph = self.graph.borrow_mut();
+        let unseen = graph.unseen(all, self.intents.is_some());
+        if unseen.lives.is_empty() {
+            return false;
+        }
+        let txns = unseen.lives.iter().flat_map(|l| &l.txns).copied().collect();
+        let blocks = graph.blocks_of(&txns);
+        graph.hand_on(&unseen.nodes, &unseen.above);
+        graph.forget(&txns);
+        // The next file of that number begins a life of its own.
+        self.lives.borrow_mut().sweep(graph.take_gone());
+        self.cancelled.set(self.cancelled.get() + unseen.lives.len() as u64);
+        // What was freed, and was to be written only because somebody waited for it.
+        let is_left = |b: &BlockNo| graph.is_known(*b) || self.may_reuse(Freed::block(*b));
+        let idle: Vec<BlockNo> = blocks.into_iter().filter(|b| !is_left(b)).collect();
+        drop(graph);
+        idle.into_iter().for_each(|b| self.cache.forget(b));
+        true
     }
 }
 
 impl Graph {
-    /// May these operations be forgotten together (I10)? All nodes that theirs stand on, directly
-    /// or through others, must be the makings of older names, whose spare space they took and gave
-    /// back; and no other node may stand on theirs. (The removal of a name does not count: rolled
+    /// Which of these files' operations may be forgotten together (I10)? All nodes that theirs
+    /// stand on, directly or through others, must be the makings of older names, whose spare space
+    /// they took and gave back; and in each sector of names at most one other node may stand on
+    /// theirs, which takes over (successors.rs). (The removal of a name does not count: rolled
     /// back, it would show its name again, over whose text theirs may have been written.) No name
     /// of theirs may wait for the removal of an older one in another block: the next to take the
     /// name would not know of that any more (I9). `wholly`: not even bits in use and contents were
     /// seen.
-    pub(super) fn are_unseen(&self, txns: &BTreeSet<TxnId>, wholly: bool) -> bool {
-        let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
-        let Some(first) = nodes.first().copied() else { return false };
-        let anything_goes = self.plant().is("cancel-over-others");
-        // Of a block of bits or inodes thousands wait: what lies over one is counted.
-        let mut over: BTreeMap<NodeId, u32> = BTreeMap::new();
-        let under = nodes.iter().filter_map(|id| self.node(*id)).flat_map(|n| &n.under);
-        under.for_each(|u| *over.entry(*u).or_default() += 1);
-        if !anything_goes && !self.lie_over_names(&nodes, first) {
-            return false;
+    fn unseen(&self, all: Vec<BTreeSet<TxnId>>, wholly: bool) -> Unseen {
+        let life = |txns| Some(Life { nodes: self.nodes_of(&txns, wholly)?, txns });
+        let mut lives: Vec<Life> = all.into_iter().filter_map(life).collect();
+        for _ in 0..ROUNDS_MAX {
+            let nodes: BTreeSet<NodeId> = lives.iter().flat_map(|l| &l.nodes).copied().collect();
+            let above = self.above(&nodes);
+            let kept = self.kept(&nodes, &above);
+            if kept.is_empty() {
+                return Unseen { lives, nodes, above };
+            }
+            // What lies in one sector goes together, or in no order that is known.
+            let sectors: BTreeSet<_> = kept.iter().filter_map(|id| self.name_sector(*id)).collect();
+            let stays = |id: &NodeId| {
+                kept.contains(id) || self.name_sector(*id).is_some_and(|s| sectors.contains(&s))
+            };
+            lives.retain(|l| !l.nodes.iter().any(stays));
         }
-        nodes.iter().all(|id| {
-            let n = self.node(*id).expect("it is one of theirs");
-            let is_unseen = !wholly && n.step == CONTENTS || n.is_pending();
+        Unseen::default()
+    }
+
+    /// Which of the nodes cannot be forgotten, if all the others are?
+    fn kept(&self, nodes: &BTreeSet<NodeId>, above: &Above) -> BTreeSet<NodeId> {
+        let successors: BTreeSet<NodeId> = above.successors.values().copied().collect();
+        let anything_goes = self.plant().is("cancel-over-others");
+        let mut names = nodes.clone(); // known to go
+        let is_kept = |id: &&NodeId| {
+            let n = self.node(**id).expect("it is one of theirs");
             let waits = |u: &NodeId| self.has(*u) && !nodes.contains(u);
             let is_free = n.step != NAMES || !n.after.iter().any(waits);
             let is_free = is_free || self.plant().is("cancel-between-names");
-            let is_top = n.over == over.get(id).copied().unwrap_or_default();
-            is_unseen && is_free && is_top
-        })
+            let outside = n.under.iter().filter(|u| !nodes.contains(u) && !successors.contains(u));
+            let mut outside = outside.copied();
+            !is_free
+                || !anything_goes && outside.any(|u| u > **id || !self.are_names(u, &mut names))
+        };
+        let mut kept: BTreeSet<NodeId> = nodes.iter().filter(is_kept).copied().collect();
+        kept.extend(&above.kept);
+        // A successor, too, is over names alone.
+        let is_over_going = |id: &NodeId| !self.are_names(*id, &mut names);
+        let over_goings: Vec<NodeId> = successors.into_iter().filter(is_over_going).collect();
+        kept.extend(over_goings);
+        kept
     }
 
-    /// Do the nodes, of which this is the first, lie over older names only, through others too?
-    fn lie_over_names(&self, nodes: &BTreeSet<NodeId>, first: NodeId) -> bool {
-        let below = |id: &NodeId| self.node(*id).into_iter().flat_map(|n| &n.under).copied();
-        let (mut seen, mut todo) = (BTreeSet::new(), Vec::new());
-        todo.extend(nodes.iter().flat_map(below));
+    /// Is the node, with all that it stands on, the making of a name? Those of which that is known
+    /// are `known`.
+    fn are_names(&self, id: NodeId, known: &mut BTreeSet<NodeId>) -> bool {
+        let mut todo = vec![id];
         while let Some(id) = todo.pop() {
-            if nodes.contains(&id) || !seen.insert(id) {
+            if known.contains(&id) {
                 continue;
             }
-            if id >= first || !self.is_name(id) {
+            if !self.is_name(id) {
                 return false;
             }
+            known.insert(id);
             if !self.plant().is("cancel-over-goings") {
-                todo.extend(below(&id));
+                todo.extend(self.node(id).into_iter().flat_map(|n| &n.under));
             }
         }
         true
     }
 
-    /// The nodes of the operations; None if one of them has none any more, if an inode or a name of
-    /// one is durable (the disk has seen it: its going needs its order), or, if they are to be
-    /// there `wholly`, if any of their nodes is.
+    /// The nodes of the operations; None if there are none, or one of them has none any more, if an
+    /// inode or a name of one is durable or on its way (the disk sees it: its going needs its
+    /// order), or, if they are to be there `wholly`, if any of their nodes is.
     fn nodes_of(&self, txns: &BTreeSet<TxnId>, wholly: bool) -> Option<BTreeSet<NodeId>> {
         let mut all = BTreeSet::new();
         for txn in txns {
@@ -180,7 +257,12 @@ impl Graph {
             }
             all.extend(op.nodes.iter().filter(|id| self.has(**id)));
         }
-        Some(all)
+        let is_unseen = |id: &NodeId| {
+            let n = self.node(*id).expect("it is one of theirs");
+            !wholly && n.step == CONTENTS || n.is_pending()
+        };
+        let any = !all.is_empty() && all.iter().all(is_unseen);
+        any.then_some(all)
     }
 
     /// Is it durable, or a name in a directory's block?

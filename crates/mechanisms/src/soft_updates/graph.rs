@@ -13,11 +13,13 @@ mod check;
 mod contents;
 mod index;
 mod next_blocks;
+mod successors;
 
 use self::capture::Standing;
 use self::contents::{Contents, blocks_of};
 use self::index::ByInode;
 pub(super) use self::index::add_in_order;
+pub(super) use self::successors::Above;
 use super::lying::{Head, Lying, LyingList, Under, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, UNNAMES, needs};
 use super::render::Backward;

@@ -335,6 +335,7 @@ impl SoftUpdates {
 impl WriteGate for SoftUpdates {
     fn prepare(&self) -> Local<'_, ()> {
         Box::pin(async move {
+            self.cancel_gone();
             // A failure is sticky, and known to whoever waits for something.
             let _ = self.write_intents().await;
         })

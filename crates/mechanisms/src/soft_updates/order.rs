@@ -67,6 +67,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "attributes-apart",
     "cancel-between-names",
     "cancel-over-goings",
+    "cancel-hands-nothing-on",
     "cancel-over-others",
     "cancel-what-was-seen",
     "unreachable-name",

@@ -101,6 +101,15 @@ impl Backward {
         }
     }
 
+    /// The same in fewer pieces, where many edits wrote the same bytes.
+    pub(super) fn flatten(&mut self) {
+        for piece in self.0.iter_mut() {
+            if let Piece::Bytes(undo) = piece {
+                undo.flatten();
+            }
+        }
+    }
+
     /// Takes it back in `image`.
     pub(super) fn apply(&self, image: &mut [u8]) {
         for piece in self.0.iter().rev() {

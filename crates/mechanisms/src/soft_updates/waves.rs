@@ -59,6 +59,7 @@ impl SoftUpdates {
     /// Writes blocks, those of `forced` with whatever has to be left out, and flushes.
     pub(super) async fn wave(&self, bufs: Vec<Buf>, forced: &[Buf]) -> Result<(), IntegrityError> {
         self.waves.set(self.waves.get() + 1);
+        self.cancel_gone();
         self.write_intents().await?;
         let mut all = bufs;
         all.extend_from_slice(forced);
@@ -142,6 +143,7 @@ impl SoftUpdates {
                 self.waiting.wait().await;
                 continue;
             };
+            self.cancel_gone();
             let before = (wanted.len(), self.progress());
             let next = self.graph.borrow().next_blocks(&all);
             let led = self.wave(next, &plain).await;

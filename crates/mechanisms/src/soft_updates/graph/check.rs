@@ -113,7 +113,7 @@ impl Graph {
     }
 
     /// Does something of the block wait?
-    pub(super) fn is_known(&self, block: BlockNo) -> bool {
+    pub(in super::super) fn is_known(&self, block: BlockNo) -> bool {
         self.by_block.contains_key(&block) || self.contents.has(block)
     }
 
