@@ -21,4 +21,5 @@ mod renames;
 mod trees;
 mod trim;
 mod uncut;
+mod unseen;
 mod values;
