@@ -14,6 +14,11 @@ use format::ext::{Geometry, Superblock};
 use format::ufs::inode::InodeRef;
 use format::{BlockNo, GroupNo, Ino};
 
+/// Reserved inodes that count the quotas of users and of groups.
+const QUOTA_INOS: [u32; 2] = [3, 4];
+/// More than so many, as a power of two, e2fsprogs takes for no volume's.
+const FLEX_LOG_MAX: u8 = 31;
+
 /// Where the primary superblock begins in its block.
 pub(crate) fn offset_in_block(block_bytes: usize) -> usize {
     SUPERBLOCK_AT as usize % block_bytes
@@ -72,6 +77,12 @@ impl Check<'_> {
             );
             self.sb.set_desc_size(0);
         }
+        if self.sb.groups_per_flex_log() > FLEX_LOG_MAX {
+            let text = "a number of groups whose metadata lie together that cannot be; cleared";
+            self.found(Kind::SuperField, Place::Volume, text);
+            self.sb.set_groups_per_flex_log(0);
+        }
+        self.check_quota_files();
         self.check_sum_features();
         self.check_times();
         self.check_mmp()?;
@@ -140,6 +151,18 @@ impl Check<'_> {
         assert!(reads, "K8: block {is}, which was made mmp's, is none");
         self.frame = Frame::new(Geometry { mmp: Some(is), ..geo }, self.frame.descs.to_vec());
         Ok(())
+    }
+
+    /// Files with counts of quotas, on a volume that does not count them (one that does is not
+    /// checked here): e2fsck would empty what the superblock names.
+    fn check_quota_files(&mut self) {
+        for (kind, ino) in self.sb.quota_files().into_iter().enumerate() {
+            if ino != 0 && !QUOTA_INOS.contains(&ino) {
+                let text = format!("inode {ino} is named as a file of quotas; cleared");
+                self.found(Kind::SuperField, Place::Volume, text);
+                self.sb.forget_quota_file(kind);
+            }
+        }
     }
 
     /// Features of checksums that contradict one another.
