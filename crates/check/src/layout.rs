@@ -11,6 +11,7 @@ use crate::io::ReadBlocks;
 use crate::locate::{COPIES, fixed_numbers, read};
 use crate::places::Part;
 use format::ext::features::{compat, incompat, ro_compat};
+use format::ext::superblock::MAGIC;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::{GroupNo, Ino};
 use std::collections::BTreeSet;
@@ -21,6 +22,11 @@ const INCOMPAT: u32 = incompat::META_BG | incompat::FLEX_BG | incompat::WIDE;
 const RO_COMPAT: u32 = ro_compat::SPARSE_SUPER;
 /// So many copies of the superblock are asked.
 const COPIES_ASKED: usize = 3;
+
+/// So many are looked for.
+const COPIES_LOOKED_FOR: usize = 64;
+/// Where a superblock has its mark.
+const MAGIC_AT: u64 = 0x38;
 
 /// A superblock with another layout, and what was wrong with the one that was found.
 pub(crate) type Settled = (Superblock, String);
@@ -59,7 +65,8 @@ pub(crate) fn settled(
     Ok(best.map(|b| b.1))
 }
 
-/// So many bitmaps and inode tables lie where they cannot, by the primary descriptors.
+/// So many bitmaps and inode tables lie where they cannot, by the primary descriptors, and copies of
+/// the superblock are missing.
 fn wrong_parts(image: &dyn ReadBlocks, geo: &Geometry) -> Result<usize, CheckError> {
     let (mut descs, mut wrong) = (Vec::new(), BTreeSet::new());
     for n in 0..geo.desc_blocks() {
@@ -85,7 +92,20 @@ fn wrong_parts(image: &dyn ReadBlocks, geo: &Geometry) -> Result<usize, CheckErr
         }
     }
     wrong.extend(overlapping(geo, &descs));
-    Ok(wrong.len())
+    Ok(wrong.len() + missing_copies(image, geo)?)
+}
+
+/// So many groups, of the first that should have a copy of the superblock, have none. Where parts
+/// may be anywhere, that alone shows that such a group begins with something else.
+fn missing_copies(image: &dyn ReadBlocks, geo: &Geometry) -> Result<usize, CheckError> {
+    let groups = (1..geo.groups).map(GroupNo).filter(|g| geo.has_super(*g));
+    let (mut missing, mut magic) = (0, [0; 2]);
+    for g in groups.take(COPIES_LOOKED_FOR) {
+        let at = geo.group_start(g).0 * geo.block_bytes as u64;
+        image.read_at(at + MAGIC_AT, &mut magic)?;
+        missing += usize::from(magic != MAGIC.to_le_bytes());
+    }
+    Ok(missing)
 }
 
 /// The first copies of the superblock that are this volume's, with their groups.

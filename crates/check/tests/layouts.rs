@@ -60,7 +60,12 @@ fn where_groups_have_their_parts() {
     let requests = ["feature ^flex_bg", "feature ^64bit", "feature ^sparse_super"];
     all_stays("sums", &made4(&sums, 1024, 20 * M), &requests);
     let none = ["-J", "size=1", "-O", "^metadata_csum"];
-    let requests = ["feature ^flex_bg", "feature ^64bit", "ssv reserved_gdt_blocks 256"];
+    let requests = [
+        "feature ^flex_bg",
+        "feature ^64bit",
+        "feature ^sparse_super",
+        "ssv reserved_gdt_blocks 256",
+    ];
     all_stays("none", &made4(&none, 1024, 20 * M), &requests);
 }
 
