@@ -65,8 +65,8 @@ pub(crate) fn settled(
     Ok(best.map(|b| b.1))
 }
 
-/// So many bitmaps and inode tables lie where they cannot, by the primary descriptors, and copies of
-/// the superblock are missing.
+/// So many bitmaps and inode tables lie where they cannot, by the primary descriptors, and so many
+/// copies of the superblock are missing.
 fn wrong_parts(image: &dyn ReadBlocks, geo: &Geometry) -> Result<usize, CheckError> {
     let (mut descs, mut wrong) = (Vec::new(), BTreeSet::new());
     for n in 0..geo.desc_blocks() {
