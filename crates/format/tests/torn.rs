@@ -6,6 +6,9 @@ use format::ext::Superblock;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::mkfs::{MkfsOptions, Plan, Profile};
 
+/// What is set, and how.
+type Edit = (&'static str, fn(&mut Superblock));
+
 const ORPHAN_FILE_AT: usize = 0x280;
 const GROUP_QUOTA_AT: usize = 0x244;
 
@@ -28,7 +31,7 @@ fn sound() -> Superblock {
 
 #[test]
 fn both_halves_of_two_moments_are_a_superblock() {
-    let edits: [(&str, fn(&mut Superblock)); 9] = [
+    let edits: [Edit; 9] = [
         ("state", |s| s.set_state(0)),
         ("features", |s| s.set_incompat(s.incompat() | 4)),
         ("orphan", |s| s.set_last_orphan(12)),
