@@ -14,6 +14,8 @@ use format::ext::{Geometry, Superblock};
 use format::ufs::inode::InodeRef;
 use format::{BlockNo, GroupNo, Ino};
 
+/// Stands for a block of mmp that cannot be where it is said to be.
+const NOWHERE: BlockNo = BlockNo(0);
 /// Reserved inodes that count the quotas of users and of groups.
 const QUOTA_INOS: [u32; 2] = [3, 4];
 /// More than so many, as a power of two, e2fsprogs takes for no volume's.
@@ -98,8 +100,9 @@ impl Check<'_> {
         let geo = Geometry { mmp: None, ..self.geo() };
         let others = Frame::new(geo, self.frame.descs.to_vec());
         let Some(at) = self.geo().mmp.filter(|at| !others.is_meta(*at)) else {
-            let text = "mmp's block cannot be where the superblock says: e2fsck finds another";
-            self.found(Kind::Mmp, Place::Volume, text);
+            let text = "mmp's block cannot be where the superblock says".to_owned();
+            self.mmp_in_doubt = Some((NOWHERE, text));
+            self.frame = others;
             return Ok(());
         };
         let (bytes, sums) = (self.view.read(at)?, self.geo().sums);
@@ -130,13 +133,13 @@ impl Check<'_> {
         let Some((at, fault)) = self.mmp_in_doubt.take() else { return Ok(()) };
         let geo = self.geo();
         let mut is = at;
-        if self.claims.is_claimed(&geo, at) {
+        if at == NOWHERE || self.claims.is_claimed(&geo, at) {
+            let fault = if at == NOWHERE { fault } else { format!("{fault}; it is a file's") };
             let Some(new) = self.alloc_block() else {
-                let text = format!("{fault}; it is a file's, and e2fsck finds another");
-                self.found(Kind::Mmp, Place::Volume, text);
+                self.found(Kind::Mmp, Place::Volume, format!("{fault}, and no block is free"));
                 return Ok(());
             };
-            let text = format!("{fault}; it is a file's, and block {new} is mmp's now");
+            let text = format!("{fault}; block {new} is mmp's now");
             self.found(Kind::Mmp, Place::Volume, text);
             let mut bytes = vec![0; geo.block_bytes];
             bytes[..MMP_BYTES].copy_from_slice(Mmp::new(geo.sums).bytes());
