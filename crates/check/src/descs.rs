@@ -206,7 +206,7 @@ fn same_places(a: &GroupDesc, b: &GroupDesc) -> bool {
 
 /// The parts of groups that lie where one of a group before them does, or a superblock or
 /// descriptors; both where two are in one place.
-fn overlapping(geo: &Geometry, descs: &[GroupDesc]) -> Vec<(GroupNo, Part)> {
+pub(crate) fn overlapping(geo: &Geometry, descs: &[GroupDesc]) -> Vec<(GroupNo, Part)> {
     let mut all = Vec::with_capacity(4 * descs.len());
     for (g, d) in (0..).map(GroupNo).zip(descs) {
         let (start, overhead) = (geo.group_start(g).0, u64::from(geo.overhead(g)));

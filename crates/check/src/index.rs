@@ -18,8 +18,6 @@ const ROOT_INFO: usize = 24;
 /// Where entries begin in the root, and in a node behind its unused entry.
 const ROOT_ENTRIES: usize = 32;
 const NODE_ENTRIES: usize = 8;
-/// The superblock's flag: hashes take bytes as unsigned.
-const UNSIGNED: u32 = 2;
 
 /// A pointer of the index: the block, and the hashes that may be found below it.
 #[derive(Clone, Copy)]
@@ -37,8 +35,9 @@ impl Check<'_> {
             _ => return Ok(false),
         };
         let levels = root[ROOT_INFO + 6];
-        let unsigned = self.sb.flags() & UNSIGNED != 0;
-        let hash = NameHash::new(root[ROOT_INFO + 4], unsigned, self.sb.hash_seed());
+        // (A directory may have another version than the volume's new ones.)
+        let version = root[ROOT_INFO + 4];
+        let hash = NameHash::on_disk(version, self.sb.hashes_unsigned(), self.sb.hash_seed());
         let levels_max = if self.sb.has_incompat(incompat::LARGE_DIR) { 2 } else { 1 };
         let known = root[ROOT_INFO + 5] == 8 && levels <= levels_max;
         let head = le32(&root, ROOT_INFO) == 0 && known;

@@ -7,7 +7,7 @@ use crate::finding::{Kind, Place};
 use crate::pass1::{BAD_BLOCKS_INO, RESIZE_INO};
 use crate::run::Check;
 use format::bytes::{le16, le32, set16, set32};
-use format::ext::features::compat;
+use format::ext::features::{compat, incompat};
 use format::ufs::dirent::kind_byte;
 use format::ufs::inline;
 use format::ufs::inode::{
@@ -62,6 +62,9 @@ impl Check<'_> {
             InodeMut(raw).set_mode(S_IFDIR | permissions);
             kind = 2;
         }
+        if matches!(kind, 1 | 2 | 7) {
+            self.note_features(ino, raw);
+        }
         self.mend_both_places(ino, raw);
         if matches!(kind, 1 | 2) {
             self.mend_map_kind(ino, raw);
@@ -78,6 +81,21 @@ impl Check<'_> {
             7 => return Ok(self.judge_symlink(ino, raw)),
             _ => self.judge_special(ino, raw),
         })
+    }
+
+    /// Does it have what only a volume with another feature has, flag and contents? Then the
+    /// superblock has lost that: without it the maps of all files would seem damaged.
+    fn note_features(&mut self, ino: Ino, raw: &[u8]) {
+        let (geo, i) = (self.geo(), InodeRef(raw));
+        let shown = if !geo.extents && i.has_extents() && extents::is_root(raw) {
+            incompat::EXTENTS
+        } else if !geo.inline_data && i.is_inline() && matches!(inline::contents(raw), Ok(Some(_)))
+        {
+            incompat::INLINE_DATA
+        } else {
+            return;
+        };
+        self.shown = self.shown.or(Some((ino, shown)));
     }
 
     /// A map that begins as the root of an extent tree is one, whatever the flag says.

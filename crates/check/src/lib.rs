@@ -39,6 +39,7 @@ mod inline;
 mod inode;
 mod io;
 mod journal;
+mod layout;
 pub mod live;
 mod locate;
 mod lost_found;

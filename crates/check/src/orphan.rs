@@ -44,27 +44,28 @@ impl Check<'_> {
     /// Empties the orphan file. Runs before the inodes are looked at.
     pub(crate) fn check_orphan_file(&mut self) -> Result<(), CheckError> {
         let present = self.sb.has_ro_compat(ro_compat::ORPHAN_PRESENT);
-        let Some(ino) = self.orphan_file() else {
+        let ino = Ino(self.sb.orphan_file());
+        if self.orphan_file().is_none() {
             if present {
                 let text = "orphan_present without orphan_file; cleared";
                 self.found(Kind::SuperField, Place::Volume, text);
                 self.set_orphans_absent();
             }
-            return Ok(());
-        };
+            return if ino.0 == 0 { Ok(()) } else { self.drop_unused_orphan_file(ino) };
+        }
         let known = self.geo().has_ino(ino) && ino.0 >= self.geo().first_ino;
         let called = if known { self.orphan_blocks(ino)? } else { Called::Another };
-        if called != Called::Orphans {
-            let text = "the orphan file is damaged; the volume has none now";
+        // Whoever uses the one needs the other.
+        let alone = !self.sb.has_compat(compat::HAS_JOURNAL);
+        if called != Called::Orphans || alone {
+            let text = match called {
+                Called::Orphans => "an orphan file without a journal; the volume has none now",
+                _ => "the orphan file is damaged; the volume has none now",
+            };
             self.found(Kind::OrphanFile, Place::Inode(ino), text);
-            // Another file is for the passes that follow: it may have names, and what it holds.
-            if called == Called::Damaged {
-                self.edit_inode(ino, |b| b.fill(0))?;
-            }
             self.sb.set_compat(self.sb.compat() & !compat::ORPHAN_FILE);
-            self.sb.set_orphan_file(0);
             self.set_orphans_absent();
-            return Ok(());
+            return self.drop_orphan_file(ino, called);
         }
         if present {
             self.found(Kind::OrphanList, Place::Inode(ino), "the orphan file is in use; emptied");
@@ -73,6 +74,24 @@ impl Check<'_> {
         }
         let lists = self.sb.lists_orphans();
         assert!(!lists, "K8: an orphan file that was emptied is said to list something");
+        Ok(())
+    }
+
+    /// The superblock names an orphan file, and does not have the feature.
+    fn drop_unused_orphan_file(&mut self, ino: Ino) -> Result<(), CheckError> {
+        let known = self.geo().has_ino(ino) && ino.0 >= self.geo().first_ino;
+        let called = if known { self.orphan_blocks(ino)? } else { Called::Another };
+        let text = "named as the orphan file of a volume that has none; cleared";
+        self.found(Kind::OrphanFile, Place::Inode(ino), text);
+        self.drop_orphan_file(ino, called)
+    }
+
+    fn drop_orphan_file(&mut self, ino: Ino, called: Called) -> Result<(), CheckError> {
+        // Another file is for the passes that follow: it may have names, and what it holds.
+        if called != Called::Another {
+            self.edit_inode(ino, |b| b.fill(0))?;
+        }
+        self.sb.forget_orphan_file();
         Ok(())
     }
 
@@ -109,7 +128,9 @@ impl Check<'_> {
         }
         for (_, b) in blocks {
             let bytes = self.view.read(b)?;
-            let sound = is_sealed(b, &bytes) != Some(false) && le32(&bytes, end) == MAGIC;
+            // Where nothing has checksums, e2fsck wants none here.
+            let is_right = is_sealed(b, &bytes).unwrap_or(le32(&bytes, end + 4) == 0);
+            let sound = is_right && le32(&bytes, end) == MAGIC;
             let used = bytes[..end].iter().any(|b| *b != 0);
             if sound && !used {
                 continue;

@@ -4,6 +4,7 @@
 use crate::finding::{Finding, Kind, Place};
 use crate::inline::InlineDir;
 use crate::io::{Hands, Progress, ReadBlocks};
+use crate::layout;
 use crate::locate::{Located, locate};
 use crate::lost_found::LostFound;
 use crate::places::Part;
@@ -96,6 +97,8 @@ pub(crate) struct Check<'a> {
     pub(crate) keeps_chain: bool,
     /// Removed files that were in use, by that chain.
     pub(crate) chain: BTreeSet<Ino>,
+    /// A feature that the superblock has lost, and the inode that shows it.
+    pub(crate) shown: Option<(Ino, u32)>,
     /// Is there a file of 2 GiB or more?
     pub(crate) large_file: bool,
     /// Where the next free block is looked for.
@@ -161,28 +164,45 @@ fn run<'a>(
     image: &'a dyn ReadBlocks,
     (crew, nameless): (Option<Crew<'a>>, Nameless),
     options: &Options,
-    progress: &'a mut dyn Progress,
+    mut progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
-    let located = locate(image)?;
+    let mut located = locate(image)?;
+    let mut settled = layout::settled(image, &located.superblock)?;
     let unknown = located.superblock.features().not_checked_because();
     if !unknown.is_empty() {
         let advice = "check the volume with e2fsck".to_owned();
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
     }
-    let mut c = Check::new(image, options, located, progress);
-    c.crew = crew;
-    (c.frees_nameless, c.keeps_chain) = match nameless {
-        Nameless::Kept => (false, false),
-        Nameless::Freed => (true, false),
-        Nameless::InUse => (false, true),
+    let mut texts = Vec::new();
+    let mut c = loop {
+        if let Some((superblock, text)) = settled.take() {
+            located.superblock = superblock;
+            texts.push(text);
+        }
+        let mut c = Check::new(image, options, located.clone(), progress);
+        c.crew = crew;
+        (c.frees_nameless, c.keeps_chain) = match nameless {
+            Nameless::Kept => (false, false),
+            Nameless::Freed => (true, false),
+            Nameless::InUse => (false, true),
+        };
+        texts.iter().for_each(|t| c.found(Kind::SuperField, Place::Volume, t));
+        c.passes()?;
+        let Some(shown) = c.shown else { break c };
+        // All that was learned by the superblock without it is void. (There are two of them.)
+        settled = Some(layout::with_features(located.superblock.clone(), shown));
+        progress = c.progress;
     };
-    c.passes()?;
     let first = c.report.clone();
     let mut left = Vec::new();
     if options.verify && !first.is_sound() {
         for _ in 0..ROUNDS {
             c.forget();
             c.passes()?;
+            if let Some((ino, _)) = c.shown {
+                let what = "it shows a feature of the volume only once it is mended";
+                return Err(FormatError::corrupt(what, format!("inode {ino}")).into());
+            }
             left = std::mem::take(&mut c.report).findings;
             if left.is_empty() {
                 break;
@@ -256,6 +276,7 @@ impl<'a> Check<'a> {
             keeps_chain: false,
             chain: BTreeSet::new(),
             frees_nameless: false,
+            shown: None,
             large_file: false,
             alloc_next: 0,
         }
@@ -297,6 +318,9 @@ impl<'a> Check<'a> {
         self.check_orphan_file()?;
         self.check_resize_inode()?;
         self.check_all_inodes()?;
+        if self.shown.is_some() {
+            return Ok(());
+        }
         if !self.nowhere.is_empty() {
             self.place_bitmaps()?;
             self.reset_tables();
@@ -321,6 +345,9 @@ impl<'a> Check<'a> {
     /// Every inode, until no tree has to be made anew and each block has one owner.
     fn check_all_inodes(&mut self) -> Result<(), CheckError> {
         self.check_inodes()?;
+        if self.shown.is_some() {
+            return Ok(());
+        }
         self.settle_mmp()?;
         if !self.to_rebuild.is_empty() {
             self.rebuild_trees()?;
@@ -344,6 +371,10 @@ impl<'a> Check<'a> {
     }
 
     fn finish(mut self, first: Report, left: Vec<Finding>) -> Result<Report, CheckError> {
+        if !first.is_sound() {
+            // By this indexes were judged; e2fsck would judge them by something else.
+            self.sb.settle_hash_sign();
+        }
         self.write_superblock()?;
         let block_bytes = self.view.block_bytes();
         let from = crate::superblock::offset_in_block(block_bytes);

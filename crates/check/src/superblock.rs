@@ -14,6 +14,13 @@ use format::ext::{Geometry, Superblock};
 use format::ufs::inode::InodeRef;
 use format::{BlockNo, GroupNo, Ino};
 
+/// Stands for a block of mmp that cannot be where it is said to be.
+const NOWHERE: BlockNo = BlockNo(0);
+/// Reserved inodes that count the quotas of users and of groups.
+const QUOTA_INOS: [u32; 2] = [3, 4];
+/// More than so many, as a power of two, e2fsprogs takes for no volume's.
+const FLEX_LOG_MAX: u8 = 31;
+
 /// Where the primary superblock begins in its block.
 pub(crate) fn offset_in_block(block_bytes: usize) -> usize {
     SUPERBLOCK_AT as usize % block_bytes
@@ -72,6 +79,12 @@ impl Check<'_> {
             );
             self.sb.set_desc_size(0);
         }
+        if self.sb.groups_per_flex_log() > FLEX_LOG_MAX {
+            let text = "a number of groups whose metadata lie together that cannot be; cleared";
+            self.found(Kind::SuperField, Place::Volume, text);
+            self.sb.set_groups_per_flex_log(0);
+        }
+        self.check_quota_files();
         self.check_sum_features();
         self.check_times();
         self.check_mmp()?;
@@ -87,8 +100,9 @@ impl Check<'_> {
         let geo = Geometry { mmp: None, ..self.geo() };
         let others = Frame::new(geo, self.frame.descs.to_vec());
         let Some(at) = self.geo().mmp.filter(|at| !others.is_meta(*at)) else {
-            let text = "mmp's block cannot be where the superblock says: e2fsck finds another";
-            self.found(Kind::Mmp, Place::Volume, text);
+            let text = "mmp's block cannot be where the superblock says".to_owned();
+            self.mmp_in_doubt = Some((NOWHERE, text));
+            self.frame = others;
             return Ok(());
         };
         let (bytes, sums) = (self.view.read(at)?, self.geo().sums);
@@ -119,13 +133,13 @@ impl Check<'_> {
         let Some((at, fault)) = self.mmp_in_doubt.take() else { return Ok(()) };
         let geo = self.geo();
         let mut is = at;
-        if self.claims.is_claimed(&geo, at) {
+        if at == NOWHERE || self.claims.is_claimed(&geo, at) {
+            let fault = if at == NOWHERE { fault } else { format!("{fault}; it is a file's") };
             let Some(new) = self.alloc_block() else {
-                let text = format!("{fault}; it is a file's, and e2fsck finds another");
-                self.found(Kind::Mmp, Place::Volume, text);
+                self.found(Kind::Mmp, Place::Volume, format!("{fault}, and no block is free"));
                 return Ok(());
             };
-            let text = format!("{fault}; it is a file's, and block {new} is mmp's now");
+            let text = format!("{fault}; block {new} is mmp's now");
             self.found(Kind::Mmp, Place::Volume, text);
             let mut bytes = vec![0; geo.block_bytes];
             bytes[..MMP_BYTES].copy_from_slice(Mmp::new(geo.sums).bytes());
@@ -140,6 +154,18 @@ impl Check<'_> {
         assert!(reads, "K8: block {is}, which was made mmp's, is none");
         self.frame = Frame::new(Geometry { mmp: Some(is), ..geo }, self.frame.descs.to_vec());
         Ok(())
+    }
+
+    /// Files with counts of quotas, on a volume that does not count them (one that does is not
+    /// checked here): e2fsck would empty what the superblock names.
+    fn check_quota_files(&mut self) {
+        for (kind, ino) in self.sb.quota_files().into_iter().enumerate() {
+            if ino != 0 && !QUOTA_INOS.contains(&ino) {
+                let text = format!("inode {ino} is named as a file of quotas; cleared");
+                self.found(Kind::SuperField, Place::Volume, text);
+                self.sb.forget_quota_file(kind);
+            }
+        }
     }
 
     /// Features of checksums that contradict one another.

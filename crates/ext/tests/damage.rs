@@ -8,10 +8,11 @@ use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::mkfs::Profile;
 use format::ufs::inode::{BLOCK_AT, InodeRef};
-use format::{GroupNo, Ino};
+use format::{FileBlock, GroupNo, Ino};
+use integrity::Credits;
 use mechanisms::Mode;
 use sim::Fault;
-use ufs::store::StoreInfo;
+use ufs::store::{Directories, Inodes, StoreInfo, Transactions};
 use vfs::FsError;
 
 /// A closed volume with a file `f` of 400 blocks, and what one needs to find things in it.
@@ -325,4 +326,81 @@ fn a_directory_without_subdirectories_keeps_its_own_two_links() {
     assert_eq!(w.attr(&v, d).nlink, 2);
     w.file(&v, d, "c");
     w.close_and_judge(v, "the last subdirectory has gone");
+}
+
+/// A name of an inode that is free: it cannot be looked up, and no second one is made beside it.
+#[test]
+fn a_name_of_a_free_inode_is_made_no_second_time() {
+    let mut v = Victim::new();
+    let at = v.inode_at(v.ino);
+    v.poke(at, &[0; 256]);
+    v.turns_read_only(Mode::Sync, |w, v, _| {
+        w.make(v, ROOT, "f", vfs::MakeKind::File { exclusive: None }).map(drop)
+    });
+}
+
+/// A file is cut from its end: what comes behind an indirect block that cannot be read has gone
+/// from the map by then, and is free. What comes before it stays the file's.
+#[test]
+fn a_cut_that_meets_a_block_that_cannot_be_read_leaks_nothing() {
+    for mode in [Mode::Sync, Mode::Async, Mode::SoftUpdates] {
+        let mut v = Victim::new();
+        let indirect = u64::from(v.pointer(12)) * 1024;
+        let vol = v.w.open(mode);
+        let free = v.w.free_blocks(&vol);
+        v.w.sim.set_fault(Fault::Read(indirect));
+        assert_eq!(v.w.resize(&vol, v.ino, 0), Err(FsError::Io), "{mode}");
+        assert!(vol.ext.is_damaged());
+        // 132 blocks, and the two that lead to them.
+        assert_eq!(v.w.free_blocks(&vol), free + 134, "{mode}");
+        assert!(v.w.blocks(&vol, v.ino, 12).iter().all(|b| *b != 0), "{mode}");
+    }
+}
+
+/// The same where one of a double-indirect block's cannot be.
+#[test]
+fn a_cut_of_a_tree_that_cannot_be_read_leaks_nothing() {
+    let mut w = World::mkfs(&options(40 << 20, 1024, 256, Profile::Ext2));
+    let v = w.open(Mode::Sync);
+    let ino = w.file(&v, ROOT, "f");
+    for i in 0..9 {
+        w.write(&v, ino, i * 102_400, &pattern(i, 102_400)).unwrap();
+    }
+    w.close(v);
+    let geo = Geometry::of(&w.superblock());
+    let mut v = Victim { w, geo, ino };
+    let node = v.w.bytes(u64::from(v.pointer(13)) * 1024, 1024);
+    let leaf = |i: usize| u64::from(format::bytes::le32(&node, 4 * i)) * 1024;
+    assert!(leaf(2) != 0 && leaf(3) == 0);
+    let vol = v.w.open(Mode::Async);
+    let free = v.w.free_blocks(&vol);
+    v.w.sim.set_fault(Fault::Read(leaf(1)));
+    assert_eq!(v.w.resize(&vol, v.ino, 0), Err(FsError::Io));
+    assert_eq!(v.w.free_blocks(&vol), free + 900 - 12 - 256 * 3 + 1);
+    assert_eq!(v.w.blocks(&vol, v.ino, 1).len(), 1);
+}
+
+/// A directory's block that the bitmap calls free gets no other in its place: what is known of the
+/// directory would be that of the old one.
+#[test]
+fn a_directorys_block_that_is_marked_as_free_stays() {
+    let mut v = Victim::new();
+    let inode = v.w.bytes(v.inode_at(ROOT), 256);
+    let block = u64::from(InodeRef(&inode).pointer(0));
+    let bit = block - 1;
+    let at = v.desc(0).block_bitmap * 1024 + bit / 8;
+    let byte = v.w.bytes(at, 1)[0] & !(1 << (bit % 8));
+    v.poke(at, &[byte]);
+    let vol = v.w.open(Mode::SoftUpdates);
+    let ext = vol.ext.clone();
+    let swapped = v.w.run(|_| async move {
+        let h = ext.inode(Ino(ROOT)).await.unwrap();
+        let mut txn = ext.begin(Credits::blocks(16)).await.unwrap();
+        let swapped = ext.dir_swap(&mut txn, &h, FileBlock(0), &[0; 1024]).await;
+        ext.end(txn).await.unwrap();
+        swapped.map(drop)
+    });
+    assert_eq!(swapped, Err(FsError::Corrupt));
+    assert_eq!(v.w.blocks(&vol, ROOT, 1), [block]);
+    assert_ne!(v.w.lookup(&vol, ROOT, "f"), 0);
 }

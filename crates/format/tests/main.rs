@@ -6,3 +6,4 @@ mod dirhash;
 mod features;
 mod jbd2;
 mod mkfs;
+mod torn;

@@ -61,6 +61,43 @@ impl World {
         World { engine, ufs, rng: Rng::new(seed), nodes, held, now: Nanos(0), frees_behind }
     }
 
+    /// From now on by a server that has read nothing but the root.
+    fn reopen(&mut self) {
+        let (now, store, mut made) = (self.now(), self.ufs.store().clone(), None);
+        self.engine.turn(now, &mut Vec::new(), |_| {
+            let about = || -> VolumeInfo { unreachable!("nobody asks") };
+            made = Some(Ufs::new(store, &[7; 16], about));
+        });
+        self.ufs = made.unwrap();
+        self.call(Request::GetAttr { ino: ROOT_INO.0 }, false).unwrap();
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: self.now, wall: Nanos(1 << 60) }
+    }
+
+    /// Calls that begin one after the other, each while those before it may be under way; what the
+    /// first one answered.
+    fn together(&mut self, requests: Vec<Request>) -> Result<Reply, FsError> {
+        let answers = Rc::new(RefCell::new(BTreeMap::new()));
+        let (now, count) = (self.now(), requests.len());
+        self.engine.turn(now, &mut Vec::new(), |env| {
+            for (n, request) in requests.into_iter().enumerate() {
+                let (ufs, answers, env) = (self.ufs.clone(), answers.clone(), env.clone());
+                env.clone().spawn("call", async move {
+                    for _ in 0..20 * n {
+                        env.yield_now().await;
+                    }
+                    let call = Call { cred: Cred::root(), ..Call::local(request) };
+                    let result = ufs.call(call).await.result;
+                    answers.borrow_mut().insert(n, result);
+                });
+            }
+        });
+        assert_eq!(answers.borrow().len(), count, "all is in memory, so calls end in one turn");
+        answers.take().remove(&0).unwrap()
+    }
+
     /// All is in memory, so a call ends in one turn.
     fn call(&mut self, request: Request, hold: bool) -> Result<Reply, FsError> {
         let (ufs, out) = (self.ufs.clone(), Rc::new(RefCell::new(None)));
@@ -474,4 +511,44 @@ fn a_file_that_gets_its_first_name_is_not_freed() {
     world.nodes.insert(attr.ino, Node::File(Vec::new()));
     world.dir_mut(ROOT_INO.0).insert(name, attr.ino);
     world.check();
+}
+
+fn file_at(n: u64) -> Request {
+    let attr = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+    let (kind, dir) = (MakeKind::File { exclusive: None }, ROOT_INO.0);
+    Request::Make { dir, name: name(n), kind, attr, fail_if_exists: true, umask: 0 }
+}
+
+/// Who looks a name up reads its inode, and waits for the disk: meanwhile the name may go, and the
+/// number be another file's, which the caller has not asked for, and may not even be let see.
+#[test]
+fn a_name_that_goes_while_its_inode_is_read_leads_to_no_other_file() {
+    let mut world = World::new(0);
+    let Ok(Reply::Entry { attr, .. }) = world.call(file_at(0), false) else { panic!("it is made") };
+    world.reopen();
+    world.ufs.store().delay_inode(100);
+    world.ufs.store().set_next_ino(attr.ino);
+    let (dir, gone) = (ROOT_INO.0, name(0));
+    let look = Request::Lookup { dir, name: gone.clone() };
+    let found = world.together(vec![look, Request::Unlink { dir, name: gone }, file_at(1)]);
+    assert_eq!(found.map(drop), Err(FsError::NotFound));
+    let Ok(Reply::Entry { attr: now, .. }) = world.call(file_at(2), false) else { panic!("made") };
+    assert_eq!(now.ino, attr.ino + 1, "the second file has got the first one's number");
+}
+
+/// A name that is replaced is there all the time.
+#[test]
+fn a_name_that_is_replaced_while_its_inode_is_read_is_found() {
+    let mut world = World::new(0);
+    for n in 0..2 {
+        world.call(file_at(n), false).unwrap();
+    }
+    world.reopen();
+    world.ufs.store().delay_inode(100);
+    let (dir, to_dir, mode) = (ROOT_INO.0, ROOT_INO.0, RenameMode::Replace);
+    let look = Request::Lookup { dir, name: name(0) };
+    let replace = Request::Rename { dir, name: name(1), to_dir, to_name: name(0), mode };
+    let found = world.together(vec![look, replace]);
+    let Ok(Reply::Entry { attr, .. }) = found else { panic!("{found:?}") };
+    assert_eq!(attr.ino, 12, "the second file, which has the name now");
 }

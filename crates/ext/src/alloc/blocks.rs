@@ -262,19 +262,30 @@ impl Ext {
         untold.len() < before
     }
 
-    async fn free_run(&self, txn: &mut Txn, g: GroupNo, e: Extent) -> Result<(), FsError> {
+    /// Can these be given back? For who changes something before he frees them.
+    pub(crate) async fn check_freeable(&self, e: Extent) -> Result<(), FsError> {
+        self.map_to_free(self.geo.group_of(e.start), e).await.map(drop)
+    }
+
+    /// The bitmap in which the blocks, of one group, are marked as in use.
+    async fn map_to_free(&self, g: GroupNo, e: Extent) -> Result<Map, FsError> {
         let map = self.block_map(g).await?;
         if self.meets_system(e.start, e.len) {
             let what = format!("{} blocks that no file can have are freed", e.len);
             return Err(self.damage(&FormatError::corrupt(what, format!("block {}", e.start))));
         }
-        let bit = self.geo.bit_of(e.start);
-        let len = e.len as usize;
+        let (bit, len) = (self.geo.bit_of(e.start), e.len as usize);
         if bitmap::next_zero(&map.bytes(), bit, bit + len).is_some() {
             let what = format!("blocks {} to {} are freed twice", e.start, e.start.0 + e.len - 1);
             let at = format!("group {g}'s block bitmap");
             return Err(self.damage(&FormatError::corrupt(what, at)));
         }
+        Ok(map)
+    }
+
+    async fn free_run(&self, txn: &mut Txn, g: GroupNo, e: Extent) -> Result<(), FsError> {
+        let map = self.map_to_free(g, e).await?;
+        let (bit, len) = (self.geo.bit_of(e.start), e.len as usize);
         let inside =
             self.geo.group_of(e.start) == g && bit + len <= self.geo.group_blocks(g) as usize;
         assert!(inside, "A3: {e:?} are given back to group {g}, where they do not lie");

@@ -96,32 +96,14 @@ impl Ext {
     ) -> Result<bool, FsError> {
         let (freed, groups) = (Runs::default(), BTreeSet::new());
         let mut cut = Cut { h, from, freed, budget, groups };
-        let mut done = true;
-        for i in (0..POINTERS).rev() {
-            let leaf = self.inode_leaf(h, i);
-            let b = leaf.pointer(0);
-            if b.0 == 0 {
-                continue;
+        let done = match self.cut_pointers(txn, &mut cut).await {
+            Ok(done) => done,
+            Err(e) => {
+                // What comes before it in the map stays; what is mapped no more goes.
+                self.give_back(txn, h, cut.freed).await?;
+                return Err(e);
             }
-            let first = first_of(i, self.per_block());
-            if i < 12 {
-                if first >= from {
-                    self.check_pointer(h.ino, b, "a block")?;
-                    cut.give_up(b, &self.geo);
-                    self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
-                }
-                continue;
-            }
-            let level = i - 11;
-            let part = self.cut_tree(txn, &mut cut, b, level, first).await?;
-            if part == Part::Goes {
-                self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
-            }
-            if part == Part::Stopped || (i > 12 && cut.is_enough()) {
-                done = false;
-                break;
-            }
-        }
+        };
         if done {
             let stays = |i: &usize| first_of(*i, self.per_block()) < from;
             let left =
@@ -135,6 +117,37 @@ impl Ext {
         );
         self.give_back(txn, h, cut.freed).await?;
         Ok(done)
+    }
+
+    /// The part of one step that changes the map, from the inode's last pointer on; true if nothing
+    /// is left to cut. Also where that fails, each block that was given up is mapped no more.
+    async fn cut_pointers(&self, txn: &mut Txn, cut: &mut Cut<'_>) -> Result<bool, FsError> {
+        let h = cut.h;
+        for i in (0..POINTERS).rev() {
+            let leaf = self.inode_leaf(h, i);
+            let b = leaf.pointer(0);
+            if b.0 == 0 {
+                continue;
+            }
+            let first = first_of(i, self.per_block());
+            if i < 12 {
+                if first >= cut.from {
+                    self.check_pointer(h.ino, b, "a block")?;
+                    cut.give_up(b, &self.geo);
+                    self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
+                }
+                continue;
+            }
+            let level = i - 11;
+            let part = self.cut_tree(txn, cut, b, level, first).await?;
+            if part == Part::Goes {
+                self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
+            }
+            if part == Part::Stopped || (i > 12 && cut.is_enough()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Frees blocks that were the file's.
@@ -195,12 +208,12 @@ impl Ext {
             return Err(self.damage(&FormatError::corrupt(what, at)));
         }
         let keep = cut.from.0.saturating_sub(first.0) as usize;
-        for i in keep..self.per_block() as usize {
-            let child = pointer(&buf.bytes(), i);
-            if child.0 == 0 {
-                continue;
-            }
-            self.check_pointer(cut.h.ino, child, "a block")?;
+        let children = |i: usize| Some((i, pointer(&buf.bytes(), i))).filter(|(_, b)| b.0 != 0);
+        let going: Vec<_> = (keep..self.per_block() as usize).filter_map(children).collect();
+        for (_, child) in &going {
+            self.check_pointer(cut.h.ino, *child, "a block")?;
+        }
+        for (i, child) in going {
             cut.give_up(child, &self.geo);
             if keep > 0 {
                 let leaf = self.block_leaf(buf.clone(), i, 0);
@@ -222,7 +235,7 @@ impl Ext {
         let whole = first.0 >= cut.from.0;
         let span = self.per_block().pow(level as u32 - 1);
         let mut gone = Vec::new();
-        let mut stopped = false;
+        let mut stopped = Ok(false);
         let mut ahead = usize::MAX;
         for i in (0..self.per_block() as usize).rev() {
             let child = pointer(&buf.bytes(), i);
@@ -231,7 +244,7 @@ impl Ext {
                 continue;
             }
             if cut.is_enough() {
-                stopped = true;
+                stopped = Ok(true);
                 break;
             }
             if i < ahead {
@@ -240,23 +253,27 @@ impl Ext {
                 // A long cut lets others in.
                 self.env.yield_now().await;
             }
-            match self.cut_tree(txn, cut, child, level - 1, at).await? {
-                Part::Goes => gone.push(i),
-                Part::Stays => (),
-                Part::Stopped => {
-                    stopped = true;
+            match self.cut_tree(txn, cut, child, level - 1, at).await {
+                Ok(Part::Goes) => gone.push(i),
+                Ok(Part::Stays) => (),
+                Ok(Part::Stopped) => {
+                    stopped = Ok(true);
+                    break;
+                }
+                Err(e) => {
+                    stopped = Err(e);
                     break;
                 }
             }
         }
-        if whole && !stopped {
+        if whole && stopped == Ok(false) {
             return Ok(Part::Goes);
         }
         for i in gone {
             let leaf = self.block_leaf(buf.clone(), i, level - 1);
             self.set_pointer(txn, cut.h, &leaf, 0, BlockNo(0));
         }
-        Ok(if stopped { Part::Stopped } else { Part::Stays })
+        stopped.map(|s| if s { Part::Stopped } else { Part::Stays })
     }
 
     /// Reads the indirect blocks that the cut comes to next.

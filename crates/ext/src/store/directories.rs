@@ -6,7 +6,7 @@ use crate::alloc::{Goal, Runs};
 use crate::map::Spot;
 use cache::{Buf, BufKind, Role};
 use format::ufs::inode::{FLAG_VALUE, InodeRef};
-use format::{BlockNo, FileBlock, FormatError};
+use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, Txn};
 use ufs::InodeHandle;
 use ufs::store::{Contents, Directories};
@@ -91,6 +91,7 @@ impl Directories for Ext {
     ) -> Result<Buf, FsError> {
         if self.has_extents(inode) {
             let old = self.map(inode, at, 1).await?.start.ok_or(FsError::Corrupt)?;
+            self.check_freeable(Extent { start: old, len: 1 }).await?;
             let goal = Goal::In(self.geo.group_of(old));
             let buf = self.tree_dir_block(txn, inode, (at, goal), contents).await?;
             self.free_blocks(txn, Runs::one(old, 1)).await?;
@@ -99,6 +100,8 @@ impl Directories for Ext {
         let (leaf, _) = self.leaf_for_write(txn, inode, at).await?;
         let old = leaf.pointer(0);
         self.check_pointer(inode.ino, old, "a block")?;
+        // The directory has the one block or the other, with what the caller knows of it.
+        self.check_freeable(Extent { start: old, len: 1 }).await?;
         let goal = Goal::In(self.geo.group_of(old));
         let buf = self.new_dir_block(txn, inode, goal, contents).await?;
         self.set_pointer(txn, inode, &leaf, 0, buf.block());

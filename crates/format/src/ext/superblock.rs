@@ -6,8 +6,10 @@ use crate::ext::Geometry;
 use crate::ext::csum::{self, SumAt, Sums};
 use crate::ext::features::{self, Features};
 use crate::ufs::dirhash::IndexRules;
-use crate::{BlockNo, FormatError, Ino};
+use crate::{BlockNo, FormatError};
 use std::ops::Range;
+
+mod journal;
 
 /// Flags: hashes of names take bytes as signed.
 const HASH_SIGNED: u32 = 1;
@@ -48,8 +50,14 @@ const SECOND_HALF: usize = 512;
 const MMP_BLOCK: usize = 0x168;
 /// `s_overhead_clusters`.
 const OVERHEAD: usize = 0x248;
+/// `s_usr_quota_inum`, `s_grp_quota_inum` and `s_prj_quota_inum`.
+const QUOTA_FILES: [usize; 3] = [0x240, 0x244, 0x26c];
+/// `s_backup_bgs`, two of them.
+const BACKUP_GROUPS: usize = 0x24c;
 /// `s_checksum_seed`.
 const SEED: usize = 0x270;
+/// `s_orphan_file_inum`.
+const ORPHAN_FILE: usize = 0x280;
 /// The end of what is reserved, before the checksum.
 const UNUSED_TOO: usize = 0x3f8;
 
@@ -147,10 +155,6 @@ fields! {
     groups_per_flex_log set_groups_per_flex_log 0x174 u8 le8 set8;
     /// `s_checksum_type`: 1 is CRC-32C.
     checksum_kind set_checksum_kind 0x175 u8 le8 set8;
-    /// `s_orphan_file_inum` (orphan_file).
-    orphan_file set_orphan_file 0x280 u32 le32 set32;
-    /// `s_checksum_seed` (metadata_csum_seed).
-    checksum_seed set_checksum_seed 0x270 u32 le32 set32;
 }
 
 /// Where a count of blocks has its low and its high half, which only 64bit volumes use.
@@ -295,6 +299,22 @@ impl Superblock {
         if let Sums::All(seed) = self.sums() {
             self.edit_second_half(|half| set32(half, SEED - SECOND_HALF, seed));
         }
+    }
+    /// Forgets the orphan file.
+    pub fn forget_orphan_file(&mut self) {
+        self.edit_second_half(|half| set32(half, ORPHAN_FILE - SECOND_HALF, 0));
+    }
+    /// Forgets the file with the counts of quotas of this kind.
+    pub fn forget_quota_file(&mut self, kind: usize) {
+        self.edit_second_half(|half| set32(half, QUOTA_FILES[kind] - SECOND_HALF, 0));
+    }
+    /// Sets which groups have copies of the superblock, beside the first (sparse_super2).
+    pub fn set_backup_groups(&mut self, groups: [u32; 2]) {
+        self.edit_second_half(|half| {
+            for (n, g) in groups.into_iter().enumerate() {
+                set32(half, BACKUP_GROUPS - SECOND_HALF + 4 * n, g);
+            }
+        });
     }
     /// Changes the second of the two sectors. Its part in the checksum is kept as it was by four
     /// bytes that nobody uses, so that the sector may reach the disk alone.
@@ -471,8 +491,20 @@ impl Superblock {
         if wide { usize::from(self.desc_size()) } else { 32 }
     }
     /// The groups with copies of the superblock, beside the first (sparse_super2); 0: none.
-    pub(crate) fn backup_groups(&self) -> [u32; 2] {
-        [le32(&self.0[..], 0x24c), le32(&self.0[..], 0x250)]
+    pub fn backup_groups(&self) -> [u32; 2] {
+        std::array::from_fn(|n| le32(&self.0[..], BACKUP_GROUPS + 4 * n))
+    }
+    /// The inodes with counts of quotas: of users, groups, projects (`s_usr_quota_inum`, ...).
+    pub fn quota_files(&self) -> [u32; 3] {
+        QUOTA_FILES.map(|at| le32(&self.0[..], at))
+    }
+    /// `s_orphan_file_inum` (orphan_file).
+    pub fn orphan_file(&self) -> u32 {
+        le32(&self.0[..], ORPHAN_FILE)
+    }
+    /// `s_checksum_seed` (metadata_csum_seed).
+    pub fn checksum_seed(&self) -> u32 {
+        le32(&self.0[..], SEED)
     }
     /// Has it this COMPAT bit?
     pub fn has_compat(&self, bit: u32) -> bool {
@@ -524,12 +556,16 @@ impl Superblock {
         self.0[0xfc] = version;
         self.seal();
     }
+    /// Do directories' hashes take bytes as unsigned? Where nothing is said, Linux since its 6.2
+    /// does so.
+    pub fn hashes_unsigned(&self) -> bool {
+        self.flags() & (HASH_SIGNED | HASH_UNSIGNED) != HASH_SIGNED
+    }
     /// How directories are indexed by hash; None: they are not.
     pub fn index_rules(&self) -> Option<IndexRules> {
         let rules = IndexRules {
             version: self.0[0xfc],
-            // Where nothing is said, Linux since its 6.2 takes them as unsigned.
-            unsigned: self.flags() & (HASH_SIGNED | HASH_UNSIGNED) != HASH_SIGNED,
+            unsigned: self.hashes_unsigned(),
             seed: self.hash_seed(),
             levels_max: if self.has_incompat(features::incompat::LARGE_DIR) { 2 } else { 1 },
         };
@@ -544,42 +580,6 @@ impl Superblock {
             let flags = self.flags() | HASH_UNSIGNED;
             self.set_flags(flags);
         }
-    }
-    /// The journal's inode, if it has one inside.
-    pub fn journal_ino(&self) -> Option<Ino> {
-        let has = self.has_compat(features::compat::HAS_JOURNAL) && self.journal_inum() != 0;
-        has.then(|| Ino(self.journal_inum()))
-    }
-    /// Does it name a journal on another device?
-    pub fn has_external_journal(&self) -> bool {
-        self.0[0xd0..0xe0].iter().chain(&self.0[0xe4..0xe8]).any(|b| *b != 0)
-    }
-    /// Is its journal on another device, and nowhere else?
-    pub fn journal_is_outside(&self) -> bool {
-        self.has_compat(features::compat::HAS_JOURNAL) && self.journal_inum() == 0
-    }
-    /// The UUID of the journal on another device.
-    pub fn journal_uuid(&self) -> [u8; 16] {
-        self.0[0xd0..0xe0].try_into().expect("16 bytes")
-    }
-    /// Names a journal on another device.
-    pub(crate) fn set_journal_uuid(&mut self, uuid: &[u8; 16]) {
-        self.0[0xd0..0xe0].copy_from_slice(uuid);
-        self.seal();
-    }
-    /// Forgets a journal on another device.
-    pub fn clear_external_journal(&mut self) {
-        self.0[0xd0..0xe0].fill(0);
-        self.0[0xe4..0xe8].fill(0);
-        self.seal();
-    }
-    /// Keeps a copy of the journal inode's map and size, as e2fsck wants it.
-    pub fn set_journal_backup(&mut self, map: &[u8; 60], size: u64) {
-        self.0[0xfd] = 1; // s_jnl_backup_type
-        self.0[0x10c..0x148].copy_from_slice(map);
-        set32(&mut self.0[..], 0x148, (size >> 32) as u32);
-        set32(&mut self.0[..], 0x14c, size as u32);
-        self.seal();
     }
 }
 

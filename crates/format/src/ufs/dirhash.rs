@@ -39,6 +39,12 @@ impl NameHash {
         Some(NameHash { kind, signed, start })
     }
 
+    /// The same of an index on disk, which has no other versions than 0 to 2: there an unsigned
+    /// hash is the volume's flag, and versions 3 to 5 are names for it in memory only.
+    pub fn on_disk(version: u8, unsigned: bool, seed: [u32; 4]) -> Option<NameHash> {
+        NameHash::new(version, unsigned, seed).filter(|_| version < 3)
+    }
+
     /// The hash of a name; the lowest bit is always clear.
     pub fn of(&self, name: &[u8]) -> u32 {
         let hash = match self.kind {
@@ -105,10 +111,9 @@ pub struct IndexRules {
 }
 
 impl IndexRules {
-    /// The hash of an index's version; None: no index may have it. (On disk an unsigned hash is
-    /// the volume's flag; versions 3 to 5 are names for it in memory only.)
+    /// The hash of an index's version; None: no index may have it.
     pub fn hash(&self, version: u8) -> Option<NameHash> {
-        NameHash::new(version, self.unsigned, self.seed).filter(|_| version < 3)
+        NameHash::on_disk(version, self.unsigned, self.seed)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Ctx, Done, is_dots};
 use crate::Ufs;
+use crate::dir::Found;
 use crate::inode::Inode;
 use crate::store::Store;
 use format::Ino;
@@ -54,31 +55,58 @@ impl<S: Store> Ufs<S> {
         dir: &Rc<Inode>,
         name: &[u8],
     ) -> Result<Option<Rc<Inode>>, FsError> {
+        self.child_as(dir, name, false).await
+    }
+
+    /// The same for who has the directory locked: no name of it is on its way out.
+    pub(crate) async fn child_locked(
+        &self,
+        dir: &Rc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<Rc<Inode>>, FsError> {
+        assert!(dir.lock.is_busy(), "U1: a name is looked for by who has not locked {}", dir.ino());
+        self.child_as(dir, name, true).await
+    }
+
+    async fn child_as(
+        &self,
+        dir: &Rc<Inode>,
+        name: &[u8],
+        is_mine: bool,
+    ) -> Result<Option<Rc<Inode>>, FsError> {
         if name == b"." {
             return Ok(Some(dir.clone()));
         }
-        let found = if is_dots(name) {
-            // One that is removed meanwhile would have a hole where its dots were.
-            let _shared = self.lock_shared(dir).await?;
-            Some(self.parent_of(dir).await?)
-        } else {
-            self.find(dir, name).await?
-        };
-        let Some(found) = found else { return Ok(None) };
-        match self.inode(found.ino.0).await {
-            Ok(i) => Ok(Some(i)),
-            // Removed while we looked, or a name of a free inode, which fsck repairs.
-            Err(FsError::Stale) => {
-                let again = self.find(dir, name).await?;
-                if again.is_some_and(|f| f.ino == found.ino) && !dir.lock.is_busy() {
-                    let what = format!("a name of inode {}, which is free", found.ino);
-                    let at = format!("directory inode {}", dir.ino());
-                    return Err(self.store.corrupt(&format::FormatError::corrupt(what, at)));
-                }
-                Ok(None)
+        loop {
+            let Some(found) = self.entry_of(dir, name).await? else { return Ok(None) };
+            let (seen, is_read) = (dir.changes.get(), self.table.get(found.ino).is_none());
+            match self.inode(found.ino.0).await {
+                // While it was read the name may have gone, and its number be another file's.
+                Ok(_) if is_read && dir.changes.get() != seen => (),
+                Ok(i) => return Ok(Some(i)),
+                // Removed while we looked, or a name of a free inode, which fsck repairs.
+                Err(FsError::Stale) => match self.entry_of(dir, name).await? {
+                    Some(again) if again.ino != found.ino => (), // replaced: it is another's now
+                    Some(_) if is_mine || !dir.lock.is_busy() => {
+                        let what = format!("a name of inode {}, which is free", found.ino);
+                        let at = format!("directory inode {}", dir.ino());
+                        return Err(self.store.corrupt(&format::FormatError::corrupt(what, at)));
+                    }
+                    _ => return Ok(None),
+                },
+                Err(e) => return Err(e),
             }
-            Err(e) => Err(e),
         }
+    }
+
+    /// What a name, or "..", leads to.
+    async fn entry_of(&self, dir: &Rc<Inode>, name: &[u8]) -> Result<Option<Found>, FsError> {
+        if !is_dots(name) {
+            return self.find(dir, name).await;
+        }
+        // One that is removed meanwhile would have a hole where its dots were.
+        let _shared = self.lock_shared(dir).await?;
+        Ok(Some(self.parent_of(dir).await?))
     }
 
     pub(super) async fn forget(&self, ino: u32, count: u64) -> Done {

@@ -81,7 +81,7 @@ impl<S: Store> Ufs<S> {
         if dir.links() == 0 {
             return Err(FsError::NotFound);
         }
-        if let Some(old) = self.child(&dir, name).await? {
+        if let Some(old) = self.child_locked(&dir, name).await? {
             drop(locks);
             return self.existing(ctx, &old, &new).await;
         }

@@ -127,6 +127,8 @@ pub struct Memory {
     orphans: RefCell<BTreeSet<u32>>,
     next_ino: Cell<u32>,
     next_block: Cell<u64>,
+    /// So many turns the next inode that is read is waited for.
+    inode_waits: Cell<u32>,
     /// The root's links whenever a transaction has ended early: a crash then finds these.
     renewed: RefCell<Vec<u16>>,
     rules: Option<IndexRules>,
@@ -160,6 +162,7 @@ impl Memory {
             orphans: RefCell::default(),
             next_ino: Cell::new(11),
             next_block: Cell::new(1),
+            inode_waits: Cell::new(0),
             renewed: RefCell::default(),
             rules,
         };
@@ -202,6 +205,16 @@ impl Memory {
     /// From now on others get their turn in the middle of every operation.
     pub fn pause_within(&self) {
         self.mechanism.pauses.set(true);
+    }
+
+    /// Who reads the next inode waits for that while others get so many turns.
+    pub fn delay_inode(&self, turns: u32) {
+        self.inode_waits.set(turns);
+    }
+
+    /// The next file gets this number, which is free.
+    pub fn set_next_ino(&self, ino: u32) {
+        self.next_ino.set(ino);
     }
 
     /// How many operations have begun and not ended.
@@ -309,6 +322,9 @@ impl Syncs for Memory {
 
 impl Inodes for Memory {
     async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError> {
+        for _ in 0..self.inode_waits.take() {
+            self.env.yield_now().await;
+        }
         self.inode_cached(ino).ok_or(FsError::Stale)
     }
     fn inode_cached(&self, ino: Ino) -> Option<InodeHandle> {
