@@ -41,7 +41,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use wal::{Client, Epoch, LogError, Lsn};
+use wal::{Client, Epoch, LogError, Lsn, Reservation};
 
 /// Bugs that can be planted where there is a near log.
 pub const NEAR_PLANTS: &[&str] = &[
@@ -122,14 +122,14 @@ impl Near {
     }
 
     /// A group is in it, not durably yet. Errors: the log's.
-    async fn append(&self, number: u64, group: &Group) -> Result<(), DiskError> {
+    fn append(&self, number: u64, group: &Group, kept: Reservation) -> Result<(), DiskError> {
         let bytes = Record::group(number, group).encode(self.epoch, self.sealer.as_ref());
         let (len, room) = (bytes.len() as u64, room_of(group));
         assert!(
             len <= room,
             "N7: group {number} is {len} bytes, and there was to be room for {room}"
         );
-        let lsn = self.put(&bytes).await?;
+        let lsn = self.client.append_reserved(kept, &bytes).map_err(|e| failed(&self.name, &e))?;
         let mut book = self.book.borrow_mut();
         assert!(number > book.last, "N1: groups are in it in their order, and {number} is not");
         book.last = number;
@@ -247,11 +247,24 @@ impl Inner {
         Ok(())
     }
 
+    /// Room for a group in the near log. A failure is the store's: whatever it is told to keep
+    /// from now on, the near log would not have.
+    pub(crate) async fn near_room(&self, group: &Group) -> Result<Option<Reservation>, DiskError> {
+        let Some(near) = &self.near else { return Ok(None) };
+        let kept = near.client.reserve(room_of(group)).await;
+        let kept = kept.map_err(|e| failed(&near.name, &e)).inspect_err(|e| self.fail(e.clone()));
+        kept.map(Some)
+    }
+
     /// A group that was put is in the near log. A failure is the store's: it has the group.
-    pub(crate) async fn note_near(&self, number: u64, group: &Group) -> Result<(), DiskError> {
-        let Some(near) = &self.near else { return Ok(()) };
-        let noted = near.append(number, group).await;
-        noted.inspect_err(|e| self.fail(e.clone()))
+    pub(crate) fn note_near(
+        &self,
+        number: u64,
+        group: &Group,
+        kept: Option<Reservation>,
+    ) -> Result<(), DiskError> {
+        let Some((near, kept)) = self.near.as_ref().zip(kept) else { return Ok(()) };
+        near.append(number, group, kept).inspect_err(|e| self.fail(e.clone()))
     }
 
     /// Returns when groups up to this one are durable in the near log, and may be told to be (N1,

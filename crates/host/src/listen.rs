@@ -17,7 +17,7 @@ use crate::seats::{Limits, Seat, Seats};
 use crate::{Outlet, Pool};
 use std::fs::File;
 use std::io::Read;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::TcpStreamExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,13 +115,7 @@ pub fn listen(
             };
             let (pool, for_it) = (pool.clone(), service.clone());
             let thread = std::thread::Builder::new().name("connection".into());
-            let started = thread.spawn(move || {
-                if let Err(why) = serve(&pool, &stream, &*for_it, &seat) {
-                    tracing::info!("connection closed: {why}");
-                    // What is under way holds the socket until it is answered.
-                    let _ = stream.shutdown(Shutdown::Both);
-                }
-            });
+            let started = thread.spawn(move || serve(&pool, stream, &*for_it, &seat));
             if let Err(e) = started {
                 service.turned_away(peer, &format!("no thread: {e}"));
             }
@@ -180,25 +174,52 @@ fn accept(
     }
 }
 
-fn serve(
+/// Serves a connection to its end, in its thread.
+fn serve(pool: &Pool, stream: Arc<TcpStream>, service: &dyn Service, seat: &Seat) {
+    let outlet = Outlet::new(stream.clone(), seat.seats().unsent.clone());
+    let protocol = service.accept(seat.peer, outlet.clone());
+    if let Err(why) = take_in(pool, &stream, &*protocol, seat) {
+        tracing::info!("connection closed: {}: {why}", seat.peer);
+        outlet.end();
+    }
+    see_out(stream, &*protocol, &outlet, seat);
+}
+
+/// Nothing more comes. The socket stays open for the answers to what has come, for as long as
+/// somebody may be there to take them. The place is kept until all is answered: else who asks and
+/// goes, again and again, would have as much under way as he likes.
+fn see_out(stream: Arc<TcpStream>, protocol: &dyn Protocol, outlet: &Outlet, seat: &Seat) {
+    let ended = Instant::now();
+    let mut socket = Some(stream);
+    while !seat.seats().is_stopping() && (protocol.is_waiting() || outlet.unsent() > 0) {
+        let is_dead = |s: &mut Arc<TcpStream>| !matches!(s.take_error(), Ok(None));
+        let over = outlet.is_over() || ended.elapsed() > seat.limits().gone;
+        if let Some(stream) = socket.take_if(|s| over || is_dead(s)) {
+            outlet.end();
+            seat.let_go();
+            drop(stream);
+        }
+        std::thread::sleep(LOOK_AFTER);
+    }
+}
+
+/// Reads what comes, and enters the volumes with it, until nothing more does.
+fn take_in(
     pool: &Pool,
     stream: &Arc<TcpStream>,
-    service: &dyn Service,
+    protocol: &dyn Protocol,
     seat: &Seat,
 ) -> Result<(), String> {
     let io = |e: std::io::Error| e.to_string();
     let peer = seat.peer;
-    let told = |e: String| format!("{peer}: {e}");
     stream.set_nodelay(true).map_err(io)?;
     stream.set_write_timeout(Some(STALLED)).map_err(io)?;
-    let outlet = Outlet::new(stream.clone(), seat.seats().unsent.clone());
-    let protocol = service.accept(peer, outlet);
     let mut reader = Reader::new(stream, seat);
     while !seat.seats().is_stopping() {
         let mut n = 0;
         // While there is no room nothing is read, and the client's window fills.
         if !protocol.wait_for_quota() {
-            n = reader.read(&*protocol).map_err(told)?;
+            n = reader.read(protocol)?;
             if n == 0 {
                 return Ok(());
             }
@@ -206,7 +227,7 @@ fn serve(
         if seat.seats().is_stopping() {
             break; // what came meanwhile is asked of the next server
         }
-        let work = protocol.received(&reader.room[..n]).map_err(told)?;
+        let work = protocol.received(&reader.room[..n])?;
         let mut by_volume: Vec<Vec<Work>> = Vec::new();
         for (v, w) in work {
             let all = pool.volumes().len();
@@ -244,6 +265,8 @@ struct Reader<'a> {
 
 /// How often it is looked whether a request takes too long.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often, behind the end of a connection, whether all is answered.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 impl<'a> Reader<'a> {
     fn new(stream: &'a TcpStream, seat: &'a Seat) -> Reader<'a> {

@@ -27,12 +27,12 @@ struct Queue {
     bytes: usize,
     /// Is there a thread that sends?
     sending: bool,
-    /// The connection is over: nothing more is taken.
-    broken: bool,
+    /// None: the connection is over, and nothing more is taken. Whoever is still to answer
+    /// something holds the outlet, and not the socket.
+    stream: Option<Arc<TcpStream>>,
 }
 
 struct Inner {
-    stream: Arc<TcpStream>,
     queue: Mutex<Queue>,
     less: Condvar,
     /// What all outlets hold that count together.
@@ -54,8 +54,8 @@ impl Outlet {
     /// For this socket, whose timeout for writing says how long a client may take nothing at all.
     /// What is queued is counted in `all` as well.
     pub fn new(stream: impl Into<Arc<TcpStream>>, all: Arc<AtomicUsize>) -> Outlet {
-        let stream = stream.into();
-        Outlet(Arc::new(Inner { stream, queue: Mutex::default(), less: Condvar::new(), all }))
+        let queue = Mutex::new(Queue { stream: Some(stream.into()), ..Queue::default() });
+        Outlet(Arc::new(Inner { queue, less: Condvar::new(), all }))
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -65,14 +65,12 @@ impl Outlet {
     /// Sends all of it, now or later, after what was sent before. Never waits for the client.
     pub fn send(&self, pieces: Vec<Piece>) {
         let mut q = self.queue();
-        if q.broken {
-            return;
-        }
+        let Some(stream) = &q.stream else { return };
         let mut sent = 0;
         if !q.sending {
             let n = q.waiting.len();
             assert!(n == 0 && q.bytes == 0, "O1: {n} pieces wait, and nobody sends them");
-            match send_now(&self.0.stream, &pieces) {
+            match send_now(stream, &pieces) {
                 Ok(n) => sent = n,
                 Err(_) => return self.give_up(&mut q),
             }
@@ -117,26 +115,37 @@ impl Outlet {
     /// Waits until less than this is unsent, or nothing ever will be.
     pub fn wait_below(&self, bytes: usize) {
         let q = self.queue();
-        let _q = self.0.less.wait_while(q, |q| q.bytes >= bytes && !q.broken);
+        let _q = self.0.less.wait_while(q, |q| q.bytes >= bytes && q.stream.is_some());
+    }
+
+    /// Is the connection over, so that nothing is sent any more?
+    pub(crate) fn is_over(&self) -> bool {
+        self.queue().stream.is_none()
+    }
+
+    /// Ends the connection, whatever waits, and lets the socket go: who answers later answers
+    /// nobody.
+    pub fn end(&self) {
+        self.give_up(&mut self.queue());
     }
 
     fn send_queued(&self) {
         loop {
             let (next, sent) = {
                 let mut q = self.queue();
-                let next = q.waiting.pop_front().filter(|_| !q.broken);
+                let next = q.waiting.pop_front().zip(q.stream.clone());
                 q.sending = next.is_some();
                 let (bytes, over) = (q.bytes, q.sending || q.bytes == 0);
                 assert!(over, "O2: nothing waits, and {bytes} bytes are counted");
                 (next, std::mem::take(&mut q.sent))
             };
-            let Some(piece) = next else { return };
+            let Some((piece, stream)) = next else { return };
             let len = piece.len();
             assert!(sent < len, "O1: {sent} bytes are sent of a piece of {len}");
-            let result = send_all(&self.0.stream, &piece, sent);
-            drop(piece);
+            let result = send_all(&stream, &piece, sent);
+            drop((piece, stream));
             let mut q = self.queue();
-            let (gone, counted) = (if q.broken { 0 } else { len }, q.bytes);
+            let (gone, counted) = (if q.stream.is_none() { 0 } else { len }, q.bytes);
             assert!(gone <= counted, "O2: {gone} bytes are sent, of {counted} that are counted");
             q.bytes -= gone;
             self.0.all.fetch_sub(gone, Ordering::Relaxed);
@@ -148,13 +157,13 @@ impl Outlet {
     }
 
     fn give_up(&self, q: &mut Queue) {
-        q.broken = true;
+        let Some(stream) = q.stream.take() else { return };
         q.waiting.clear();
         let bytes = std::mem::take(&mut q.bytes);
         let all = self.0.all.fetch_sub(bytes, Ordering::Relaxed);
         assert!(bytes <= all, "O2: {bytes} bytes are counted here, and of all {all}");
         // The connection's reader notices and ends it.
-        let _ = self.0.stream.shutdown(Shutdown::Both);
+        let _ = stream.shutdown(Shutdown::Both);
         self.0.less.notify_all();
     }
 }

@@ -30,6 +30,8 @@ pub struct Limits {
     pub request: Duration,
     /// The same where others wait for the memory that it takes, with a second for 512 KiB.
     pub in_the_way: Duration,
+    /// Who says nothing more has so long to take the answers that he is owed.
+    pub gone: Duration,
 }
 
 impl Default for Limits {
@@ -42,6 +44,7 @@ impl Default for Limits {
             makes_way: Duration::from_secs(60),
             request: Duration::from_secs(30),
             in_the_way: Duration::from_secs(2),
+            gone: Duration::from_secs(30),
         }
     }
 }
@@ -61,7 +64,8 @@ pub(crate) struct Seats {
 
 struct Holder {
     client: IpAddr,
-    stream: Arc<TcpStream>,
+    /// None: it is closed, and what was asked on it is not all answered.
+    stream: Option<Arc<TcpStream>>,
     /// It makes way, and its reader is about to find that out.
     is_going: bool,
     /// Milliseconds since the seats' beginning, or [`BUSY`].
@@ -105,8 +109,8 @@ impl Seats {
 
     /// Ends all connections, or what comes on them.
     pub(crate) fn shut_all(&self, how: Shutdown) {
-        for holder in self.holders().values() {
-            let _ = holder.stream.shutdown(how); // it may be gone already
+        for stream in self.holders().values().filter_map(|h| h.stream.as_ref()) {
+            let _ = stream.shutdown(how); // it may be gone already
         }
     }
 
@@ -150,7 +154,7 @@ impl Seats {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let idle_since = Arc::new(AtomicU64::new(BUSY));
-        let (stream, since) = (stream.clone(), idle_since.clone());
+        let (stream, since) = (Some(stream.clone()), idle_since.clone());
         let holder = Holder { client, stream, is_going: false, idle_since: since };
         let other = all.insert(number, holder);
         assert!(other.is_none(), "S1: two connections have seat {number}");
@@ -170,7 +174,8 @@ impl Seats {
             return false;
         }
         first.is_going = true;
-        let _ = first.stream.shutdown(Shutdown::Both); // its reader ends it
+        // Its reader ends it.
+        first.stream.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         true
     }
 }
@@ -187,6 +192,11 @@ impl Seat {
         // If it is already, it stays so since then.
         let now = self.seats.now();
         let _ = self.idle_since.compare_exchange(BUSY, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    /// It holds the socket no more, only the place.
+    pub(crate) fn let_go(&self) {
+        let socket = self.seats.holders().get_mut(&self.number).and_then(|h| h.stream.take());
+        drop(socket); // not under the lock
     }
     /// Something has come.
     pub(crate) fn is_busy(&self) {

@@ -55,6 +55,7 @@ impl Protocol for Toy {
                 NEVER => {
                     // Whoever is to answer it holds on to the connection.
                     std::mem::forget(self.outlet.clone());
+                    self.owed.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
                 NONSENSE => return Err("nonsense".into()),
@@ -250,4 +251,81 @@ fn a_connection_that_is_closed_ends_though_something_is_under_way() {
     assert!(asks(&mut s));
     s.write_all(&[NONSENSE]).unwrap();
     assert!(ends(&mut s));
+}
+
+/// The listener's socket for this client, by its number.
+fn socket_of(s: &TcpStream) -> String {
+    let port = |at: std::io::Result<SocketAddr>| format!(":{:04X}", at.unwrap().port());
+    let (ours, theirs) = (port(s.peer_addr()), port(s.local_addr()));
+    let all = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let mut rows = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[1].ends_with(&ours) && row[2].ends_with(&theirs)).unwrap();
+    format!("socket:[{}]", row[9])
+}
+
+/// Does no descriptor of this process lead to it any more, soon?
+fn is_closed(socket: &str) -> bool {
+    let leads_to_it = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let mut links = all.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        links.any(|link| link.as_os_str() == socket)
+    };
+    let begun = Instant::now();
+    while leads_to_it() {
+        if begun.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+#[test]
+fn one_that_is_closed_for_an_error_holds_no_descriptor() {
+    let (at, _) = served("127.0.0.1:0", Limits::default());
+    let mut s = client(at);
+    s.write_all(&[NEVER, 7, 7, 7, 7]).unwrap();
+    assert!(asks(&mut s));
+    let socket = socket_of(&s);
+    s.write_all(&[NONSENSE]).unwrap();
+    assert!(ends(&mut s));
+    assert!(is_closed(&socket), "who is to answer its call holds it open");
+}
+
+/// However many come, ask for what takes long, and are gone again: there are no more of them at a
+/// time than there may be, and after a while they hold no descriptors.
+#[test]
+fn who_asks_and_goes_keeps_its_place_until_it_is_answered() {
+    let gone = Duration::from_secs(2);
+    let (at, service) = served("127.0.0.1:0", Limits { connections: 4, gone, ..Limits::default() });
+    let mut sockets = Vec::new();
+    for _ in 0..4 {
+        let mut s = client(at);
+        s.write_all(&[NEVER, 7, 7, 7, 7]).unwrap();
+        assert!(asks(&mut s));
+        sockets.push(socket_of(&s));
+    }
+    for _ in 0..8 {
+        assert!(!asks(&mut client(at)), "those who are gone have places of their own");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(service.accepted.load(Ordering::Relaxed), 4);
+    assert!(sockets.iter().all(|socket| is_closed(socket)));
+}
+
+/// Who has ended only its own side takes the answers that are still to come.
+#[test]
+fn who_asks_nothing_more_is_answered() {
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let (at, _) = served("127.0.0.1:0", limits);
+    let mut half = client(at);
+    half.write_all(&[LATE, 7, 7, 7]).unwrap();
+    half.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(matches!(half.read(&mut [0; 1]), Ok(1)));
+    assert!(ends(&mut half));
+    let begun = Instant::now();
+    while !asks(&mut client(at)) {
+        assert!(begun.elapsed() < PATIENCE, "it keeps its place");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -9,10 +9,11 @@ use crate::recover::count_free;
 use crate::store::{FoundStore, STORES, Store};
 use crate::{Decision, OpenOptions, Probe, Recovered, VolumeError};
 use crate::{following, mmp, snapshots};
-use env::{DiskId, Env, Local};
+use env::{DiskId, Env, Local, Nanos};
 use format::ext::Geometry;
 use integrity::Plant;
 use mechanisms::Mode;
+use std::cell::Cell;
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Open, OpenAll, Opening, Request, Volume};
 
@@ -228,6 +229,8 @@ struct Stacked {
     volume: Rc<dyn Volume>,
     store: Rc<dyn Store>,
     plant: Plant,
+    /// Both stand still until then, for whoever copies the disk, or are about to.
+    still: Cell<Option<Nanos>>,
 }
 
 /// Bugs that can be planted in answering for a volume that another machine may have taken over.
@@ -239,15 +242,8 @@ impl Volume for Stacked {
             Request::Snapshot(op) => Box::pin(async move {
                 Answer::from(snapshots::in_use(&self.env, &self.volume, &*self.store, op).await)
             }),
-            Request::Freeze { most } => Box::pin(async move {
-                self.store.be_still(self.env.now().plus(most)).await;
-                self.volume.clone().call(call).await
-            }),
-            Request::Thaw => Box::pin(async move {
-                let answer = self.volume.clone().call(call).await;
-                self.store.be_still(self.env.now()).await;
-                answer
-            }),
+            Request::Freeze { most } => Box::pin(async move { self.freeze(most, call).await }),
+            Request::Thaw => Box::pin(async move { self.thaw(call).await }),
             Request::Info | Request::Forget { .. } => self.volume.clone().call(call),
             _ if self.store.asked_of().is_some() => Box::pin(self.answer_when_sure(call)),
             _ => self.volume.clone().call(call),
@@ -268,6 +264,44 @@ impl Volume for Stacked {
 }
 
 impl Stacked {
+    fn new(env: Env, volume: Rc<dyn Volume>, store: Rc<dyn Store>, plant: Plant) -> Stacked {
+        Stacked { env, volume, store, plant, still: Cell::default() }
+    }
+
+    fn is_still(&self) -> bool {
+        self.still.get().is_some_and(|until| self.env.now() < until)
+    }
+
+    /// The store first: what the volume has at last is not moved any more.
+    async fn freeze(&self, most: Nanos, call: Call) -> Answer {
+        if self.is_still() {
+            return Answer::error(FsError::Busy);
+        }
+        let until = self.env.now().plus(most);
+        self.still.set(Some(until));
+        self.store.be_still(until).await;
+        let answer = self.volume.clone().call(call).await;
+        if answer.result.is_err() && self.still.get() == Some(until) {
+            self.go_on().await;
+        }
+        answer
+    }
+
+    /// Who comes too late lets go of nothing: another one may hold the volume by now.
+    async fn thaw(&self, call: Call) -> Answer {
+        if !self.is_still() {
+            return Answer::error(FsError::Stale);
+        }
+        let answer = self.volume.clone().call(call).await;
+        self.go_on().await;
+        answer
+    }
+
+    async fn go_on(&self) {
+        self.still.set(None);
+        self.store.be_still(self.env.now()).await;
+    }
+
     /// Answers when it is known that the volume was not taken over by another machine meanwhile.
     async fn answer_when_sure(self: Rc<Self>, call: Call) -> Answer {
         let answer = self.volume.clone().call(call).await;
@@ -314,7 +348,7 @@ async fn open(
     }
     let volume = loaded.map_err(text)?;
     crate::asks::start(&env, &volume, &store);
-    Ok(Rc::new(Stacked { env, volume, store, plant }))
+    Ok(Rc::new(Stacked::new(env, volume, store, plant)))
 }
 
 /// Opens one of several volumes that share a log. If it cannot be opened, the others do not wait
@@ -377,4 +411,119 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
         };
         (0..).zip(volumes).map(one).collect()
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use env::{Disk, DiskError};
+    use std::cell::RefCell;
+    use vfs::{Reply, SnapshotOp};
+
+    /// A volume that answers as it is told to, and a store that notes until when it is still.
+    #[derive(Default)]
+    struct Told {
+        answer: Cell<Option<FsError>>,
+        asked: RefCell<Vec<&'static str>>,
+        still: Cell<Nanos>,
+    }
+
+    impl Volume for Told {
+        fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
+            self.asked.borrow_mut().push(match call.request {
+                Request::Freeze { .. } => "freeze",
+                Request::Thaw => "thaw",
+                _ => "something else",
+            });
+            let answer = self.answer.get().map_or(Ok(Reply::Done), Err);
+            Box::pin(async move { Answer::from(answer) })
+        }
+        fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// It takes long for a snapshot.
+    struct Still(Rc<Told>, Env);
+
+    impl Store for Still {
+        fn disk(&self) -> Rc<dyn Disk> {
+            unreachable!("nothing is read")
+        }
+        fn snapshot(&self, op: SnapshotOp, _: u64) -> Local<'_, Result<Reply, FsError>> {
+            Box::pin(async move {
+                if let SnapshotOp::Make(_) = op {
+                    self.1.sleep(MOST).await;
+                }
+                Ok(Reply::Done)
+            })
+        }
+        fn be_still(&self, until: Nanos) -> Local<'_, ()> {
+            self.0.still.set(until);
+            Box::pin(async {})
+        }
+        fn close(&self) -> Local<'_, Result<(), DiskError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    const MOST: Nanos = Nanos::from_secs(60);
+
+    /// Runs this on a volume, with a call of it.
+    fn run<F: Future<Output = ()> + 'static>(
+        test: impl FnOnce(Env, Rc<Told>, Rc<Stacked>) -> F + 'static,
+    ) {
+        let mut world = sim::World::new(sim::Image::new(4096));
+        sim::block_on(&mut world, |env, _| async move {
+            let told = Rc::new(Told::default());
+            let (volume, store) = (told.clone(), Rc::new(Still(told.clone(), env.clone())));
+            let stacked = Stacked::new(env.clone(), volume, store, Plant::default());
+            test(env, told, Rc::new(stacked)).await;
+        });
+    }
+
+    async fn ask(stacked: &Rc<Stacked>, request: Request) -> Option<FsError> {
+        stacked.clone().call(Call::local(request)).await.result.err()
+    }
+
+    #[test]
+    fn a_store_whose_volume_did_not_come_to_rest_goes_on() {
+        run(|env, told, stacked| async move {
+            told.answer.set(Some(FsError::Io));
+            assert_eq!(ask(&stacked, Request::Freeze { most: MOST }).await, Some(FsError::Io));
+            assert!(told.still.get() <= env.now(), "it stands still for nobody");
+            told.answer.set(None);
+            assert_eq!(ask(&stacked, Request::Freeze { most: MOST }).await, None);
+            assert_eq!(told.still.get(), env.now().plus(MOST));
+            assert_eq!(ask(&stacked, Request::Thaw).await, None);
+            assert!(told.still.get() <= env.now());
+        });
+    }
+
+    #[test]
+    fn it_stands_still_for_the_first_who_asks_until_he_lets_go() {
+        run(|env, told, stacked| async move {
+            assert_eq!(ask(&stacked, Request::Freeze { most: MOST }).await, None);
+            let until = env.now().plus(MOST);
+            let less = Nanos::from_secs(1);
+            assert_eq!(ask(&stacked, Request::Freeze { most: less }).await, Some(FsError::Busy));
+            assert_eq!(told.still.get(), until, "another one's failure ends nothing");
+            env.sleep(MOST).await;
+            // By now the volume may stand still for a snapshot, which goes past this.
+            assert_eq!(ask(&stacked, Request::Thaw).await, Some(FsError::Stale));
+            assert_eq!(*told.asked.borrow(), ["freeze"], "what is another's is let go");
+            assert_eq!(ask(&stacked, Request::Freeze { most: MOST }).await, None);
+        });
+    }
+
+    #[test]
+    fn a_snapshot_that_took_too_long_lets_nobody_go() {
+        run(|_, told, stacked| async move {
+            let make = Request::Snapshot(SnapshotOp::Make("late".into()));
+            assert_eq!(ask(&stacked, make).await, Some(FsError::Busy));
+            // By now the volume may stand still for a copy.
+            assert_eq!(*told.asked.borrow(), ["freeze"], "what is another's is let go");
+        });
+    }
 }
