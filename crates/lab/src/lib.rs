@@ -58,7 +58,7 @@ mod times;
 #[cfg(test)]
 mod waits;
 
-pub use acts::{Act, payload};
+pub use acts::{Act, date_of, payload};
 pub use contents::Contents;
 pub use damaged::use_damaged;
 pub use model::Model;

@@ -10,7 +10,9 @@ use env::Rng;
 mod attributes;
 mod chains;
 mod cleaning;
+mod company;
 mod crowd;
+mod dates;
 mod extents;
 pub(crate) mod failing;
 mod fleeting;
@@ -27,6 +29,7 @@ mod lengths;
 mod moved;
 mod moves;
 mod neighbours;
+mod old;
 mod owners;
 mod pieces;
 mod postmark;
@@ -37,7 +40,9 @@ mod short_lives;
 mod shuffle;
 mod slots;
 mod splits;
+mod still;
 mod swaps;
+mod texts;
 mod tight;
 mod trims;
 mod values;
@@ -65,6 +70,8 @@ pub(crate) struct Script {
     pub(crate) is_thin: bool,
     /// Its volume has many small groups, and is used in hardly any memory.
     pub(crate) has_small_groups: bool,
+    /// Its volume has inodes of 128 bytes.
+    pub(crate) has_small_inodes: bool,
     /// Writes that follow one another in the setup are done a block at a time, in turn: the files
     /// are in as many pieces as they have blocks.
     pub(crate) is_woven: bool,
@@ -73,6 +80,8 @@ pub(crate) struct Script {
     /// The callers by a mount hold what they look up for a while, as the kernel does: a file is
     /// unlinked first and freed later, in a change of its own.
     pub(crate) is_holding: bool,
+    /// The clock goes on between two acts, as it does between two calls of a program.
+    pub(crate) ticks: bool,
     /// What fails while it is done.
     pub(crate) fault: Option<Breaks>,
 }
@@ -94,9 +103,11 @@ impl Script {
             volume_bytes,
             is_thin: false,
             has_small_groups: false,
+            has_small_inodes: false,
             is_woven: false,
             sharing: Vec::new(),
             is_holding: false,
+            ticks: false,
             fault: None,
         }
     }
@@ -119,8 +130,8 @@ pub(crate) const ZEROS: &str = "zeros";
 pub const INLINE: &str = "inline";
 /// The scenario whose files depend on how many blocks an indirect one maps.
 const HOLES: &str = "holes";
-/// The scenario for modes in which a failure leaves single changes done.
-pub(crate) const BROKEN: &str = "broken";
+/// The scenario in which the volume's disk fails.
+const BROKEN: &str = "broken";
 /// The scenario for volumes of larger blocks alone.
 pub(crate) const WIDE: &str = "wide";
 /// The scenario for volumes with a journal of intents alone.
@@ -153,6 +164,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("reuse", "directories removed, and files that take their blocks, with fsync"),
         ("wrap", "so many fsyncs that a small journal goes round"),
         ("callers", "three callers at a time in the same directories"),
+        ("company", "a caller whose files others make durable while he changes and moves them"),
+        ("old", "inodes of 128 bytes: times in seconds, and no room for attributes"),
+        ("texts", "symbolic links of all lengths, replaced by others and by files"),
+        ("still", "a volume that stands still again and again while callers change it"),
         ("postmark", "a mail server's small files: created, read, appended to, removed"),
         (
             "fleeting",
@@ -173,6 +188,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
         ("attributes", "attributes that outgrow their inodes, and others that fit into them again"),
         ("owners", "owners and attributes, set and taken; files written after their last name"),
+        ("dates", "files of which hardly more than the times change, made durable one at a time"),
         ("swaps", "names that change places in a sector, or come again where another was"),
         ("held", "files taken away while a mount's kernel holds them, and freed later"),
         ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
@@ -308,7 +324,9 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "callers" => callers(seed),
         "fronts" => fronts(seed),
         "postmark" => postmark::script(seed),
+        "company" => company::script(seed),
         "crowd" => crowd::script(seed),
+        "dates" => dates::script(seed),
         CLEANING => cleaning::script(seed),
         FULL => full::script(seed, false),
         THIN => full::script(seed, true),
@@ -343,6 +361,9 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "lengths" => lengths::script(seed),
         "shuffle" => shuffle::script(seed),
         "neighbours" => neighbours::script(seed),
+        "old" => old::script(seed),
+        "still" => still::script(seed),
+        "texts" => texts::script(seed),
         "random" => random(seed),
         _ => return None,
     })

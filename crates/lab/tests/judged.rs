@@ -4,7 +4,23 @@
 use integrity::Plant;
 use lab::Setting;
 use lab::crash::{CrashOptions, explore};
-use volume::Mode;
+use volume::{Commit, Mode};
+
+/// An fsync that is an fdatasync loses times alone: it is found wherever something is left to do
+/// for an fsync.
+#[test]
+fn a_lost_time_is_found_in_every_mode() {
+    for m in Mode::all() {
+        let setting = Setting { commit: Commit::Async, ..Setting::plain(m.mode) };
+        for plant in [Plant(Some("times-left-behind")), Plant::NONE] {
+            let (scenario, first) = (Some("dates".to_owned()), plant.is_any());
+            let o = CrashOptions { setting, scenario, seed: 0, states: 150, plant, first };
+            let runs = explore(&o).unwrap().runs;
+            let found = runs.into_iter().flat_map(|r| r.violations).map(|v| v.what).next();
+            assert_eq!(found.is_some(), first, "{}: {found:?}", m.name);
+        }
+    }
+}
 
 /// A file of 11,200 bytes loses its last name and is overwritten from byte 9,000 on; in `ordered`
 /// that is in place before its name is gone.
