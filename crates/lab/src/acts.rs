@@ -318,8 +318,7 @@ impl Act {
             Act::Grant(_, mask) => grant(inos[0], *mask),
             Act::Own(_, n) => Request::SetAttr { ino: inos[0], set: owned(*n) },
             Act::Date(_, n) => Request::SetAttr { ino: inos[0], set: dated(*n) },
-            Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
-            Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
+            Act::Fsync(_) | Act::Fdatasync(_) => fsync(inos[0], matches!(self, Act::Fdatasync(_))),
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
             Act::Sync => Request::SyncAll,
             Act::Trim => Request::Trim { from: 0, bytes: u64::MAX, min_bytes: 0 },
@@ -333,6 +332,10 @@ impl Act {
 fn write_of(ino: u32, offset: u64, bytes: &[u8], stability: Stability) -> Request {
     let data = Rope::cut(bytes, (offset % 1024) as usize, 1024);
     Request::write(ino, offset, data, stability)
+}
+
+fn fsync(ino: u32, data_only: bool) -> Request {
+    Request::Fsync { ino, data_only }
 }
 
 fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {

@@ -338,26 +338,7 @@ pub(crate) fn synced(
     let (mut m, mut times) = (Model::default(), Times::default());
     for (i, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
         let answered = i < e.done.len();
-        let ids: Vec<usize> = match act {
-            Act::Truncate(p, _)
-            | Act::Write(p, ..)
-            | Act::WriteSync(p, ..)
-            | Act::Punch(p, ..)
-            | Act::Allocate(p, ..)
-            | Act::Zero(p, ..)
-            | Act::Collapse(p, ..)
-            | Act::Insert(p, ..)
-            | Act::Vanish(p, _)
-            | Act::Linger(p, ..)
-            | Act::Unlink(p) => m.find(p).into_iter().collect(),
-            Act::Link(a, _) => m.find(a).into_iter().collect(),
-            Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
-                let moved = m.find(a).into_iter().chain(m.find(b));
-                moved.flat_map(|id| below(&m, id)).collect()
-            }
-            _ => Vec::new(),
-        };
-        for id in ids {
+        for id in touches(&m, act) {
             promised.remove(&id);
         }
         let was = Times::touched(act, &m);
@@ -396,6 +377,29 @@ pub(crate) fn synced(
                 v.wrong.extend(wrong.map(|which| format!("{path} was fsynced and has {which}")));
             }
         }
+    }
+}
+
+/// The objects whose contents or names the act may change.
+fn touches(m: &Model, act: &Act) -> Vec<usize> {
+    match act {
+        Act::Truncate(p, _)
+        | Act::Write(p, ..)
+        | Act::WriteSync(p, ..)
+        | Act::Punch(p, ..)
+        | Act::Allocate(p, ..)
+        | Act::Zero(p, ..)
+        | Act::Collapse(p, ..)
+        | Act::Insert(p, ..)
+        | Act::Vanish(p, _)
+        | Act::Linger(p, ..)
+        | Act::Unlink(p) => m.find(p).into_iter().collect(),
+        Act::Link(a, _) => m.find(a).into_iter().collect(),
+        Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
+            let moved = m.find(a).into_iter().chain(m.find(b));
+            moved.flat_map(|id| below(m, id)).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -40,6 +40,7 @@ mod parts;
 mod perform;
 mod postmark;
 mod prefix;
+mod promised;
 mod random;
 mod record;
 mod reopen;

@@ -58,8 +58,8 @@ impl Subject {
         Subject::open_with_interval(disks, setting, (read_only, often, None), (plant, seed))
     }
 
-    /// The same to be recorded, later than any setup: with some seeds, what keeps its order by waves
-    /// writes back in the middle of everything, too.
+    /// The same to be recorded, later than any setup: with some seeds, what keeps its order by
+    /// waves writes back in the middle of everything, too.
     pub(crate) fn open_to_record(
         disks: Vec<Image>,
         setting: Setting,

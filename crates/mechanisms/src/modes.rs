@@ -386,8 +386,8 @@ pub const MODES: &[ModeInfo] = &[
         promise: "after a crash metadata and small writes (up to --threshold) are of a prefix \
                   of the operations: of all that returned, with --commit sync or over NFS, else of \
                   all but the last few milliseconds' as a rule and --commit-interval's at most, \
-                  and what was fsynced is there, with its times; of larger writes newly allocated blocks are never \
-                  seen half done, overwrites may be",
+                  and what was fsynced is there, with its times; of larger writes newly \
+                  allocated blocks are never seen half done, overwrites may be",
         line: |t| t.logged(""),
         keeps: Keeps::Log,
         after_crash: AfterCrash::Replay,

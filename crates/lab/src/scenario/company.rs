@@ -1,7 +1,7 @@
-//! A caller who writes, cuts, renames, links and unlinks his files, in directories of his own, and two
-//! who make these same files durable meanwhile, or everything: what he had been answered before they
-//! began is durable when they are answered, whoever else was waiting for it. Files change their
-//! names and directories, and lose one of several names, in the middle of that.
+//! A caller who writes, cuts, renames, links and unlinks his files, in directories of his own, and
+//! two who make these same files durable meanwhile, or everything: what he had been answered before
+//! they began is durable when they are answered, whoever else was waiting for it. Files change
+//! their names and directories, and lose one of several names, in the middle of that.
 
 use super::{Act, Rng, Script, s};
 

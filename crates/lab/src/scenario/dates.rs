@@ -1,6 +1,7 @@
-//! Files of which hardly more than the times change, side by side in their blocks of inodes: written
-//! in place, dated as who copies files does, given owners and second names, read; and made durable
-//! one at a time. A time that is lost shows only if nothing else takes its inode to the disk.
+//! Files of which hardly more than the times change, side by side in their blocks of inodes:
+//! written in place, dated as who copies files does, given owners and second names, read; and made
+//! durable one at a time. A time that is lost shows only if nothing else takes its inode to the
+//! disk.
 
 use super::{Act, Rng, Script, s};
 

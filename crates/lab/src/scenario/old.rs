@@ -1,6 +1,6 @@
-//! Volumes whose inodes are as long as those of ext2 once were, 128 bytes: twice as many in a block,
-//! times in seconds, no room for attributes. The acts are those of other scenarios, with time between
-//! them where that is what they are about.
+//! Volumes whose inodes are as long as those of ext2 once were, 128 bytes: twice as many in a
+//! block, times in seconds, no room for attributes. The acts are those of other scenarios, with
+//! time between them where that is what they are about.
 
 use super::{Act, Rng, Script, attributes, dates, random};
 
