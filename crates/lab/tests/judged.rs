@@ -22,6 +22,19 @@ fn a_lost_time_is_found_in_every_mode() {
     }
 }
 
+/// An fsync that waits for another's, which may have begun before what was written last: only where
+/// several make one file durable.
+#[test]
+fn an_fsync_that_only_joins_another_is_found() {
+    for mode in [Mode::Ordered, Mode::Async] {
+        let (setting, plant) = (Setting::plain(mode), Plant(Some("sync-joins-another")));
+        let scenario = Some("company".to_owned());
+        let o = CrashOptions { setting, scenario, seed: 0, states: 600, plant, first: true };
+        let runs = explore(&o).unwrap().runs;
+        assert!(runs.iter().any(|r| !r.violations.is_empty()), "{mode}");
+    }
+}
+
 /// A file of 11,200 bytes loses its last name and is overwritten from byte 9,000 on; in `ordered`
 /// that is in place before its name is gone.
 #[test]
