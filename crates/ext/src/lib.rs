@@ -33,7 +33,10 @@ use vfs::FsError;
 
 pub use descs::scan_descriptors;
 pub use load::{LoadError, Loaded};
-pub use plants::{PLANTS, PLANTS_ANYWHERE, PLANTS_IN_PLACE, PLANTS_OF_CONTENTS, PLANTS_UNORDERED};
+pub use plants::{
+    PLANTS, PLANTS_ANYWHERE, PLANTS_EVERYWHERE, PLANTS_IN_PLACE, PLANTS_OF_CONTENTS,
+    PLANTS_UNORDERED,
+};
 pub use superblock::marked_open;
 
 /// An opened volume of this layout.
@@ -68,6 +71,7 @@ pub struct Ext {
     watch: Watch,
     /// Planted bug: nodes of trees whose freeing nobody is told of.
     untold: RefCell<Vec<BlockNo>>,
+    syncing: plants::Syncing,
     trimming: alloc::Trimming,
 }
 

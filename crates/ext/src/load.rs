@@ -152,6 +152,7 @@ impl Ext {
             still: Rc::default(),
             watch: Watch::new(found.plant.0),
             untold: RefCell::default(),
+            syncing: Default::default(),
             trimming: Default::default(),
             orphans: RefCell::default(),
         }))

@@ -3,7 +3,11 @@
 
 use crate::Ext;
 use crate::alloc::DISCARDED_EARLY;
+use env::sync::Notify;
+use format::Ino;
 use integrity::{Credits, TouchedBlocks, Txn};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use ufs::store::{Syncs, Transactions};
 use vfs::FsError;
 
@@ -28,6 +32,9 @@ pub const PLANTS_OF_CONTENTS: &[&str] = &[SHIFTED_IN_TWO];
 /// One more, of modes in which few contents go to their place: where they go into a log or journal,
 /// they come after the node there, so that a replay ends with them.
 pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
+
+/// One of every mode: each of them promises an fsynced file's times.
+pub const PLANTS_EVERYWHERE: &[&str] = &[TIMES_LEFT];
 
 /// Those of modes that keep no order at all.
 pub const PLANTS_UNORDERED: &[&str] = &[INLINE_EARLY, NODE_EARLY];
@@ -57,11 +64,43 @@ pub(crate) const INLINE_EARLY: &str = "inline-led-to-early";
 pub(crate) const NODE_EARLY: &str = "node-led-to-early";
 /// The inode of an attribute's value is made in one transaction, and named in the next.
 pub(crate) const VALUE_IN_TWO: &str = "value-in-two";
+/// An fsync is an fdatasync: times may be left behind. Mechanisms that make no difference between
+/// the two ask for this bug themselves.
+pub(crate) const TIMES_LEFT: &str = "times-left-behind";
+/// An fsync of a file that somebody else is just making durable waits for that one alone, which may
+/// have begun before what was written last. The explorer's own tests look for it, in scenario
+/// `company`.
+pub(crate) const SYNC_JOINS: &str = "sync-joins-another";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
 /// A range of a file is inserted or taken out by two transactions, with half of what follows moved
 /// in between.
 pub(crate) const SHIFTED_IN_TWO: &str = "range-shifted-in-two";
+
+/// Planted bug: the files that somebody is making durable.
+#[derive(Default)]
+pub(crate) struct Syncing {
+    files: RefCell<BTreeSet<Ino>>,
+    ended: Notify,
+}
+
+impl Syncing {
+    /// Waits for whoever is making the file durable; false: nobody was, and the caller now is.
+    pub(crate) async fn joins(&self, ino: Ino) -> bool {
+        if self.files.borrow_mut().insert(ino) {
+            return false;
+        }
+        while self.files.borrow().contains(&ino) {
+            self.ended.wait().await;
+        }
+        true
+    }
+
+    pub(crate) fn ended(&self, ino: Ino) {
+        self.files.borrow_mut().remove(&ino);
+        self.ended.wake_all();
+    }
+}
 
 impl Ext {
     /// What a transaction has changed and not sealed yet. With the bug that is about it, all from

@@ -8,8 +8,11 @@
 //! * A4. What an act changes, it is about: a file or directory that no path of it leads to is
 //!   judged as if nobody had touched it.
 
-use env::Rope;
-use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, Shift, SpaceOp, Stability, XattrMode};
+use env::{Nanos, Rope};
+use vfs::{
+    MakeKind, RenameMode, Reply, Request, SetAttr, SetTime, Shift, SpaceOp, Stability, Time,
+    XattrMode,
+};
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +59,8 @@ pub enum Act {
     Grant(String, u8),
     /// Owner, group and permissions that stand for this number.
     Own(String, u8),
+    /// Times of modification and access that stand for this number, as who copies a file sets.
+    Date(String, u8),
     Fsync(String),
     Fdatasync(String),
     Sync,
@@ -65,6 +70,9 @@ pub enum Act {
     Read(String),
     /// So many seconds, in which the volume does what it does by itself.
     Pause(u64),
+    /// So many seconds in which the volume stands still, as for a copy of it: all that was answered
+    /// before is durable then.
+    Still(u64),
 }
 
 /// The directory and the name of a path.
@@ -174,6 +182,11 @@ impl Act {
         }
     }
 
+    /// Is all that was answered before it began durable when it has been answered?
+    pub(crate) fn syncs_all(&self) -> bool {
+        matches!(self, Act::Sync | Act::Still(_))
+    }
+
     /// The paths it is about.
     pub(crate) fn paths(&self) -> Vec<&str> {
         match self {
@@ -197,13 +210,14 @@ impl Act {
             | Act::Strip(p)
             | Act::Grant(p, _)
             | Act::Own(p, _)
+            | Act::Date(p, _)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
             Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
                 vec![a, b]
             }
-            Act::Sync | Act::Trim | Act::Pause(_) => vec![],
+            Act::Sync | Act::Trim | Act::Pause(_) | Act::Still(_) => vec![],
         }
     }
 
@@ -230,13 +244,14 @@ impl Act {
             | Act::Strip(p)
             | Act::Grant(p, _)
             | Act::Own(p, _)
+            | Act::Date(p, _)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
             Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
                 (*a, *b) = (to(a), to(b))
             }
-            Act::Sync | Act::Trim | Act::Pause(_) => (),
+            Act::Sync | Act::Trim | Act::Pause(_) | Act::Still(_) => (),
         }
         self
     }
@@ -302,12 +317,14 @@ impl Act {
             Act::Strip(_) => Request::RemoveXattr { ino: inos[0], name: ATTRIBUTE.to_vec() },
             Act::Grant(_, mask) => grant(inos[0], *mask),
             Act::Own(_, n) => Request::SetAttr { ino: inos[0], set: owned(*n) },
-            Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
-            Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
+            Act::Date(_, n) => Request::SetAttr { ino: inos[0], set: dated(*n) },
+            Act::Fsync(_) | Act::Fdatasync(_) => fsync(inos[0], matches!(self, Act::Fdatasync(_))),
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
             Act::Sync => Request::SyncAll,
             Act::Trim => Request::Trim { from: 0, bytes: u64::MAX, min_bytes: 0 },
             Act::Pause(_) => Request::StatFs,
+            // The first step; the others are `perform`'s.
+            Act::Still(secs) => Request::Freeze { most: Nanos::from_secs(secs + 1) },
         }
     }
 }
@@ -315,6 +332,10 @@ impl Act {
 fn write_of(ino: u32, offset: u64, bytes: &[u8], stability: Stability) -> Request {
     let data = Rope::cut(bytes, (offset % 1024) as usize, 1024);
     Request::write(ino, offset, data, stability)
+}
+
+fn fsync(ino: u32, data_only: bool) -> Request {
+    Request::Fsync { ino, data_only }
 }
 
 fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
@@ -373,6 +394,18 @@ pub(crate) fn owner_of(mode: u32, uid: u32, gid: u32) -> Option<u8> {
     let n = uid.checked_sub(UID).and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
     let whole = gid == GID + u32::from(n) && mode & 0o777 == 0o700 | u32::from(n) & 0o77;
     Some(if whole { n } else { 0 })
+}
+
+/// What the times that stand for a number are, in nanoseconds since 1970: none that a clock shows
+/// while something is done.
+pub fn date_of(n: u8) -> u64 {
+    const FIRST_SECS: u64 = 1_500_000_000;
+    (FIRST_SECS + u64::from(n) * 86_400) * 1_000_000_000 + 123_456_789
+}
+
+fn dated(n: u8) -> SetAttr {
+    let at = Some(SetTime::To(Time::from_wall(Nanos(date_of(n)))));
+    SetAttr { mtime: at, atime: at, ..SetAttr::default() }
 }
 
 const UID: u32 = 1000;

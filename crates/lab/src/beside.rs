@@ -158,7 +158,7 @@ fn run(
     };
     let mut acts = acts(&tree, seed, count);
     let mut s = Subject::open(images.to_vec(), setting, false, (plant, seed))?;
-    let results = s.act_in_lanes(&acts, CALLERS, (CALLERS, false), SECS_MAX);
+    let results = s.act_in_lanes(&acts, CALLERS, (CALLERS, false, false), SECS_MAX);
     for (act, result) in acts.iter_mut().zip(results) {
         match result {
             None => return Err(format!("{act:?} is never answered")),

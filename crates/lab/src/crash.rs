@@ -17,7 +17,7 @@ use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Lasted, Progress, Recorded, record};
 use crate::scenario::{
-    BROKEN, EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, ZEROS, seeds,
+    EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, ZEROS, seeds,
 };
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
@@ -131,7 +131,7 @@ impl<'a> Known<'a> {
         let open = |i: &usize| lasted[*i].map(|(begun, _)| (begun, u64::MAX));
         let answered = progress.answered.iter().filter(mine).map(|i| lasted[*i]);
         let under_way = progress.in_flight.iter().filter(mine).map(open);
-        let lasted = vec![None; setup].into_iter().chain(answered).chain(under_way).collect();
+        let lasted = vec![r.set_up; setup].into_iter().chain(answered).chain(under_way).collect();
         Known { done, in_flight, began, lasted }
     }
 
@@ -364,7 +364,6 @@ pub(crate) fn left_out(s: Setting, name: &str) -> bool {
         INLINE => !s.has_inline_data(),
         VALUES => !s.has_values(),
         FAILING => !s.intents,
-        BROKEN => s.is_prefix(),
         WIDE => s.block_scale() <= 1,
         _ => false,
     }

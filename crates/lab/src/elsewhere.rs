@@ -88,7 +88,8 @@ impl Prepared {
         let acts: Vec<Act> = Vec::into_iter(acts).map(awake).collect();
         let (callers, remote) = (self.callers as u64, usize::MAX);
         let failed = std::collections::BTreeSet::new();
-        let run = Recorded { base, trace, setups, acts, failed, callers, from: 0, remote };
+        let (set_up, from) = (None, 0);
+        let run = Recorded { base, trace, setups, acts, failed, callers, set_up, from, remote };
         run.check();
         let mut judgement = Judgement::default();
         // The simulator's disk refuses that at once, and no image that is built here would show it.

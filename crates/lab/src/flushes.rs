@@ -79,7 +79,7 @@ fn flushes_of_sync_after(acts: &[Act]) -> usize {
     let setting = Setting::plain(Mode::SoftUpdates);
     let disks = new_disks(4 << 20, setting);
     let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
-    for (act, did) in acts.iter().zip(v.act_in_lanes(acts, 1, (1, false), 600)) {
+    for (act, did) in acts.iter().zip(v.act_in_lanes(acts, 1, (1, false, false), 600)) {
         did.expect("it is answered").unwrap_or_else(|e| panic!("{act:?}: {e}"));
     }
     let before = v.world.trace.flushes.len();

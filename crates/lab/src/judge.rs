@@ -18,6 +18,7 @@ use crate::record::Lasted;
 use crate::seen::same_objects;
 use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind, recover};
+use crate::times::Times;
 use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
@@ -88,6 +89,8 @@ pub(crate) const E2FSCK_OF: u64 = 100;
 const E2FSCK_EXT4_OF: u64 = 12;
 /// Of so many, the recovery of one is cut off too, at each of its moments.
 const AGAIN_OF: u64 = 96;
+/// Of so many, the recovery from that is cut off too.
+const THRICE_OF: u64 = 8 * AGAIN_OF;
 /// Of so many, the journal's blocks are looked at as they lie.
 const MARKS_OF: u64 = 8;
 /// Of so many, the replay of one journal is.
@@ -136,7 +139,8 @@ fn judge_by(
         }
         if setting.mode.is_logging() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF)
         {
-            crate::prefix::judge_again(images, setting, all, &mut v);
+            let cuts = if (digest >> 8).is_multiple_of(THRICE_OF) { 2 } else { 1 };
+            crate::prefix::judge_again(images, setting, all, (cuts, &mut v));
         }
         if setting.mode.is_journal()
             && v.wrong.is_empty()
@@ -320,8 +324,8 @@ fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
     if touched { None } else { last }
 }
 
-/// A file that was fsynced and not touched since is whole, under a name it had then or was given
-/// later.
+/// A file that was fsynced and not touched since is whole, with its times, under a name it had then
+/// or was given later.
 pub(crate) fn synced(
     tree: &BTreeMap<String, Seen>,
     e: &Expected<'_>,
@@ -329,40 +333,24 @@ pub(crate) fn synced(
     v: &mut Verdict,
 ) {
     let mut promised: BTreeMap<usize, Contents> = BTreeMap::new();
-    let mut m = Model::default();
+    // Whose times are durable, as the acts before this one have set them.
+    let mut timed: BTreeMap<usize, usize> = BTreeMap::new();
+    let (mut m, mut times) = (Model::default(), Times::default());
     for (i, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
         let answered = i < e.done.len();
-        let ids: Vec<usize> = match act {
-            Act::Truncate(p, _)
-            | Act::Write(p, ..)
-            | Act::WriteSync(p, ..)
-            | Act::Punch(p, ..)
-            | Act::Allocate(p, ..)
-            | Act::Zero(p, ..)
-            | Act::Collapse(p, ..)
-            | Act::Insert(p, ..)
-            | Act::Vanish(p, _)
-            | Act::Linger(p, ..)
-            | Act::Unlink(p) => m.find(p).into_iter().collect(),
-            Act::Link(a, _) => m.find(a).into_iter().collect(),
-            Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
-                let moved = m.find(a).into_iter().chain(m.find(b));
-                moved.flat_map(|id| below(&m, id)).collect()
-            }
-            _ => Vec::new(),
-        };
-        for id in ids {
+        for id in touches(&m, act) {
             promised.remove(&id);
         }
+        let was = Times::touched(act, &m);
         let _ = m.apply(act);
+        times.note(act, (&was, &m), (e.lasted(i), answered));
         if !answered {
             continue;
         }
-        if let Some(p) = act.synced_file() {
-            promise(&m, m.find(p).ok(), &mut promised);
-        }
-        if *act == Act::Sync {
-            m.tree().values().for_each(|id| promise(&m, Some(*id), &mut promised));
+        let same = unchanged_since(e, i, &m, act);
+        same.iter().for_each(|id| promise(&m, Some(*id), &mut promised));
+        if matches!(act, Act::Fsync(_)) || act.syncs_all() {
+            timed.extend(same.iter().map(|id| (*id, e.before(i))));
         }
     }
     let tree_of_all = m.tree();
@@ -384,9 +372,84 @@ pub(crate) fn synced(
             Some(s) if s.bytes != *bytes => {
                 v.wrong.push(format!("{path} was fsynced and has other contents"));
             }
-            Some(_) => (),
+            Some(s) => {
+                let wrong = timed.get(&id).and_then(|n| times.wrong(id, (*n, usize::MAX), s));
+                v.wrong.extend(wrong.map(|which| format!("{path} was fsynced and has {which}")));
+            }
         }
     }
+}
+
+/// The objects whose contents or names the act may change.
+fn touches(m: &Model, act: &Act) -> Vec<usize> {
+    match act {
+        Act::Truncate(p, _)
+        | Act::Write(p, ..)
+        | Act::WriteSync(p, ..)
+        | Act::Punch(p, ..)
+        | Act::Allocate(p, ..)
+        | Act::Zero(p, ..)
+        | Act::Collapse(p, ..)
+        | Act::Insert(p, ..)
+        | Act::Vanish(p, _)
+        | Act::Linger(p, ..)
+        | Act::Unlink(p) => m.find(p).into_iter().collect(),
+        Act::Link(a, _) => m.find(a).into_iter().collect(),
+        Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
+            let moved = m.find(a).into_iter().chain(m.find(b));
+            moved.flat_map(|id| below(m, id)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The objects that the `i`-th act makes durable as they are, with their names: those that no act
+/// has changed that was answered in its middle.
+fn unchanged_since(e: &Expected<'_>, i: usize, now: &Model, act: &Act) -> Vec<usize> {
+    let from = if matches!(act, Act::WriteSync(..)) { i } else { e.before(i) };
+    let found = act.synced_file().and_then(|p| found_throughout(e.done, (from, i), p, now));
+    let all: Vec<(String, usize)> = match act.syncs_all() {
+        true => now.tree().into_iter().collect(),
+        false => now.tree().into_iter().filter(|(_, id)| Some(*id) == found).collect(),
+    };
+    let ids = |all: &[(String, usize)]| all.iter().map(|(_, id)| *id).collect();
+    if from == i || all.is_empty() {
+        return ids(&all);
+    }
+    let then = after(&e.done[..from]);
+    let had = then.tree();
+    let changed =
+        |(p, id): &(String, usize)| had.get(p) != Some(id) || then.node(*id) != now.node(*id);
+    let others: BTreeSet<usize> = all.iter().filter(|o| changed(o)).map(|(_, id)| *id).collect();
+    let mut same: Vec<usize> = ids(&all);
+    same.retain(|id| !others.contains(id));
+    same
+}
+
+/// The object at a path, if it was the same one from before the act `from` until the act `to` was
+/// answered: what somebody has found there meanwhile. `now`: what there is after that.
+pub(crate) fn found_throughout<A: std::borrow::Borrow<Act>>(
+    done: &[A],
+    (from, to): (usize, usize),
+    path: &str,
+    now: &Model,
+) -> Option<usize> {
+    if from == to {
+        return now.find(path).ok();
+    }
+    let mut m = Model::default();
+    let apply = |m: &mut Model, acts: &[A]| {
+        acts.iter().for_each(|a| {
+            let _ = m.apply(a.borrow());
+        });
+    };
+    apply(&mut m, &done[..from]);
+    let id = m.find(path).ok();
+    let stays = done[from..to].chunks(1).all(|act| {
+        apply(&mut m, act);
+        m.find(path).ok() == id
+    });
+    id.filter(|_| stays)
 }
 
 /// Is a file of this name with these contents in some directory?

@@ -1,5 +1,6 @@
 //! What was made durable is there, whatever was done to its names since: a file that was fsynced
-//! keeps its bytes, its owner and its attribute under a name that it had then or got later; and a
+//! keeps its bytes, its owner, its attribute and its times under a name that it had then or got
+//! later; and a
 //! directory that was fsynced has the names that it had, until an act changes one. Other judges
 //! forget a file when one of its names changes, and look at nothing but its bytes.
 //!
@@ -9,12 +10,11 @@
 
 use crate::acts::{Act, split};
 use crate::contents::Contents;
-use crate::judge::{Expected, Verdict, after};
+use crate::judge::{Expected, Verdict, after, found_throughout};
 use crate::model::{Model, Node};
-use crate::record::Lasted;
 use crate::seen::Paths;
 use crate::soft::{Edge, Entry};
-use crate::times::{Spans, Times, fits};
+use crate::times::Times;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
 
@@ -27,21 +27,22 @@ struct Promise {
     bytes: Option<Contents>,
     owners: Option<BTreeSet<Option<u8>>>,
     attributes: Option<BTreeSet<Attribute>>,
-    /// When its contents may have been changed last.
-    changed: Option<Spans>,
+    /// The acts before this one are seen in its times.
+    timed: Option<usize>,
 }
 
 impl Promise {
-    /// In what the entry differs; None: in nothing.
-    fn broken(&self, (_, s, _): &Entry<'_>) -> Option<&'static str> {
+    /// In what the entry differs, if it is of this object; None: in nothing.
+    fn broken(&self, (_, s, _): &Entry<'_>, (id, times): (usize, &Times)) -> Option<&'static str> {
         if self.bytes.as_ref().is_some_and(|b| s.kind == Kind::File && s.bytes != *b) {
             return Some("other contents");
         }
         if self.owners.as_ref().is_some_and(|all| !all.contains(&s.owner)) {
             return Some("another owner, or other permissions");
         }
-        if self.changed.as_ref().is_some_and(|spans| !fits(spans, s)) {
-            return Some("the time of another change");
+        let wrong = self.timed.and_then(|sure| times.wrong(id, (sure, usize::MAX), s));
+        if wrong.is_some() {
+            return wrong;
         }
         let told = self.attributes.as_ref().is_some_and(|all| !all.contains(&s.attribute));
         told.then_some("another attribute")
@@ -62,22 +63,27 @@ impl Kept {
         let (of, names) = (BTreeMap::new(), BTreeMap::new());
         let mut k = Kept { of, names, last: Model::default(), times: Times::default() };
         for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
-            k.change(act, (e.lasted(n), n < e.done.len()));
+            k.change(act, (n, e));
             if n >= e.done.len() {
                 continue;
             }
             // An NFS client, alone, is told of each change that it is durable.
             if n >= e.setup && e.remote == 0 && e.callers == 1 {
-                k.promise_change(act, has_attributes);
+                k.promise_change(act, (n + 1, has_attributes));
             }
-            let all = n + 1 == e.setup || *act == Act::Sync && e.callers == 1;
+            let all = n + 1 == e.setup || act.syncs_all() && e.callers == 1;
+            let since = if matches!(act, Act::WriteSync(..)) { n } else { e.before(n) };
             let ids: Vec<usize> = match act.synced_file() {
                 _ if all => k.last.tree().into_values().chain([0]).collect(),
-                Some(p) => k.last.find(p).into_iter().collect(),
+                Some(p) => found_throughout(e.done, (since, n), p, &k.last).into_iter().collect(),
                 None => continue,
             };
             let whole = all || matches!(act, Act::Fsync(_));
-            ids.iter().for_each(|id| k.promise(*id, whole, has_attributes));
+            // Of what others have changed meanwhile a part may be durable.
+            let sure = if all { n + 1 } else { since };
+            let then = (sure < n).then(|| after(&e.done[..sure]));
+            let timed = whole.then_some(sure);
+            ids.iter().for_each(|id| k.promise(*id, timed, (has_attributes, then.as_ref())));
             if whole && (all || e.callers == 1) {
                 ids.iter().for_each(|id| k.promise_names(*id));
             } else if whole && ids.iter().any(|id| matches!(k.last.node(*id), Node::Dir(_))) {
@@ -112,20 +118,15 @@ impl Kept {
     }
 
     /// An act changes what was promised.
-    fn change(&mut self, act: &Act, (lasted, sure): (Lasted, bool)) {
+    fn change(&mut self, act: &Act, (n, e): (usize, &Expected<'_>)) {
         let id = |p: &str, m: &Model| m.find(p).ok();
         let cut = act.changed_file().and_then(|p| id(p, &self.last));
         if let Some(p) = cut.and_then(|id| self.of.get_mut(&id)) {
             p.bytes = None;
-            p.changed = match (p.changed.take(), lasted) {
-                (Some(spans), Some(span)) => Some([spans, vec![span]].concat()),
-                _ => None,
-            };
         }
-        let find = |m: &Model| Times::path(act).and_then(|p| m.find(p).ok());
-        let was = find(&self.last);
+        let was = Times::touched(act, &self.last);
         let _ = self.last.apply(act);
-        self.times.note(act, (was, find(&self.last)), (lasted, sure));
+        self.times.note(act, (&was, &self.last), (e.lasted(n), n < e.done.len()));
         let there: BTreeSet<usize> = self.last.tree().into_values().chain([0]).collect();
         self.of.retain(|id, _| there.contains(id));
         let m = &self.last;
@@ -143,24 +144,39 @@ impl Kept {
         }
     }
 
-    /// The object is durable; `whole`: with its times and what else is about it.
-    fn promise(&mut self, id: usize, whole: bool, has_attributes: bool) {
+    /// The object is durable; `timed`: with what else is about it, and its times as the acts before
+    /// this one have set them. `then`: what there was before others have changed things meanwhile.
+    fn promise(
+        &mut self,
+        id: usize,
+        timed: Option<usize>,
+        (has_attributes, then): (bool, Option<&Model>),
+    ) {
         let m = &self.last;
         let new = self.of.entry(id).or_default();
-        if let Node::File(bytes) = m.node(id) {
+        let same = then.is_none_or(|then| then.node(id) == m.node(id));
+        if let Node::File(bytes) = m.node(id)
+            && same
+        {
             new.bytes = Some(bytes.clone());
         }
-        if whole {
-            new.owners = Some(BTreeSet::from([m.owner(id)]));
-            new.changed = self.times.of(id).cloned();
-            new.attributes = has_attributes.then(|| BTreeSet::from([m.attribute(id)]));
+        if timed.is_some() {
+            let both = || [Some(m), then].into_iter().flatten();
+            new.owners = Some(both().map(|m| m.owner(id)).collect());
+            new.timed = timed;
+            let attributes = || both().map(|m| m.attribute(id)).collect();
+            new.attributes = has_attributes.then(attributes);
         }
     }
 
     /// What the act has changed is durable.
-    fn promise_change(&mut self, act: &Act, has_attributes: bool) {
+    fn promise_change(&mut self, act: &Act, (sure, has_attributes): (usize, bool)) {
         let m = &self.last;
         match act {
+            Act::Date(p, _) => {
+                let Ok(id) = m.find(p) else { return };
+                self.of.entry(id).or_default().timed = Some(sure);
+            }
             Act::Own(p, _) | Act::Attribute(p, ..) | Act::Strip(p) => {
                 let Ok(id) = m.find(p) else { return };
                 let new = self.of.entry(id).or_default();
@@ -214,7 +230,8 @@ impl Kept {
                 continue;
             };
             let first = (*first).to_owned();
-            let broken: Vec<Option<&str>> = entries.map(|e| promise.broken(e)).collect();
+            let of = (*id, &self.times);
+            let broken: Vec<Option<&str>> = entries.map(|e| promise.broken(e, of)).collect();
             if broken.iter().all(Option::is_some) {
                 let how = broken[0].unwrap_or_default();
                 v.wrong.push(format!("{first} was durable, and has {how}"));

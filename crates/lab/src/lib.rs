@@ -40,6 +40,7 @@ mod parts;
 mod perform;
 mod postmark;
 mod prefix;
+mod promised;
 mod random;
 mod record;
 mod reopen;
@@ -58,7 +59,7 @@ mod times;
 #[cfg(test)]
 mod waits;
 
-pub use acts::{Act, payload};
+pub use acts::{Act, date_of, payload};
 pub use contents::Contents;
 pub use damaged::use_damaged;
 pub use model::Model;

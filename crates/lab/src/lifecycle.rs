@@ -205,7 +205,7 @@ fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
     let (trace, recovered) = recorded_recovery(&all, true)?;
     let recovery = Stage { base: std::mem::replace(&mut all, recovered), trace };
     let mut v = open(&all, o.setting, o.plant, seed)?;
-    let done = v.act_in_lanes(&during(times), 1, (1, false), 60);
+    let done = v.act_in_lanes(&during(times), 1, (1, false, false), 60);
     if let Some(act) = never_answered(&during(times), &done) {
         v.leave();
         return Err(format!("in mode {}: {act:?} is never answered", o.setting.mode));

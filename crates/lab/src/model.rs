@@ -208,9 +208,9 @@ impl Model {
             Act::Own(p, n) => self.own(p, *n),
             Act::Exchange(a, b) => self.exchange(a, b),
             Act::Grant(p, _) => self.file(p).map(|_| ()),
-            Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
+            Act::Fsync(p) | Act::Fdatasync(p) | Act::Date(p, _) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
-            Act::Sync | Act::Trim | Act::Pause(_) => Ok(()),
+            Act::Sync | Act::Trim | Act::Pause(_) | Act::Still(_) => Ok(()),
         }
     }
 

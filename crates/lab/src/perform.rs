@@ -8,7 +8,7 @@
 //! * H2. None is kept for longer than it was to be.
 
 use crate::acts::{Act, emerging, ino_of, lingering, split};
-use env::Rng;
+use env::{Env, Nanos, Rng};
 use std::rc::Rc;
 use vfs::{Call, FsError, Request, SetAttr, Volume};
 
@@ -110,6 +110,19 @@ pub(crate) async fn perform(
     Ok(act.clone().answered_by(&reply))
 }
 
+/// The volume stands still for so many seconds; whoever wants to change something waits.
+pub(crate) async fn stand_still(
+    volume: &Rc<dyn Volume>,
+    env: &Env,
+    secs: u64,
+) -> Result<Act, FsError> {
+    let act = Act::Still(secs);
+    volume.clone().call(Call::local(act.request(&[]))).await.result?;
+    env.sleep(Nanos::from_secs(secs)).await;
+    volume.clone().call(Call::local(Request::Thaw)).await.result?;
+    Ok(act)
+}
+
 /// The steps of an act on a file that is held; the first error is the act's. The hold is given back
 /// in any case.
 async fn in_turn(
@@ -181,7 +194,7 @@ mod tests {
         assert!(taken.count() > 100);
         v.act(0, &Act::Truncate("/room".into(), 3 << 10)).unwrap();
         let emerge = Act::Emerge("/new".into(), 5000, 7);
-        let done = v.act_in_lanes(&[emerge], 1, (1, false), 60);
+        let done = v.act_in_lanes(&[emerge], 1, (1, false, false), 60);
         assert_eq!(done, [Some(Ok(Act::Emerge("/new".into(), 2 << 10, 7)))]);
         v.act(0, &Act::Truncate("/room".into(), 0)).unwrap();
         let done = v.act_as_done(0, &write("/old", 0, 5000)).unwrap();

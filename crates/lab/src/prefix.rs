@@ -17,13 +17,14 @@ use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::later::{Later, Shift, before, differ_by};
 use crate::model::{Model, Node};
+use crate::promised::promised;
 use crate::record::Lasted;
 use crate::reopen::{other_when_closed, reopened, reopened_apart};
 use crate::seen::same_objects;
 use crate::setting::{JUDGED_SECS, exported};
 use crate::soft::sets_attributes;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
-use crate::times::{Times, fits};
+use crate::times::Times;
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
@@ -142,6 +143,7 @@ fn judge_one(
         let mine = |p: &str| alone || (0..e.callers).all(|l| l == lane || !is_of(p, l));
         let tree = tree.iter().filter(|(p, _)| mine(p)).collect();
         let caller = Caller {
+            lane,
             redo: setting.mode.is_logging(),
             remote: lane >= e.remote,
             // Whose pause it was, is not told; beside NFS clients only the first one rests.
@@ -165,13 +167,17 @@ pub(crate) fn in_recovery(plant: Plant) -> Plant {
     Plant(plant.0.filter(of_recovery))
 }
 
-/// Judges what a second power cut leaves, in the middle of recovery or of what opening does next.
+/// Judges what a second power cut leaves, in the middle of recovery or of what opening does next;
+/// of some of these states, what a third one leaves of the recovery from them. `cuts`: so many more
+/// there are.
 pub(crate) fn judge_again(
     images: &[Image],
     setting: Setting,
     all: &[Expected<'_>],
-    v: &mut Verdict,
+    (cuts, v): (u64, &mut Verdict),
 ) {
+    /// Of so many moments, one is gone on from.
+    const FURTHER_OF: u64 = 5;
     let plant = in_recovery(all[0].plant);
     let opened = Subject::open(images.to_vec(), setting, false, (plant, 1));
     let Ok(s) = opened else { return }; // it has been judged
@@ -187,6 +193,9 @@ pub(crate) fn judge_again(
             let told = |w: String| format!("cut again after event {cut} of recovery: {w}");
             v.wrong.extend(after.wrong.into_iter().map(told));
         }
+        if cuts > 1 && v.wrong.is_empty() && cut % FURTHER_OF == 2 {
+            judge_again(&states.images(2), setting, all, (cuts - 1, v));
+        }
         if !v.wrong.is_empty() {
             return;
         }
@@ -195,22 +204,34 @@ pub(crate) fn judge_again(
 
 /// Is the path one of this caller's own?
 fn is_of(path: &str, lane: u64) -> bool {
-    path.contains(&format!("/c{lane}n"))
+    path.contains(&mark_of(lane))
+}
+
+/// What a caller's own paths have in them.
+fn mark_of(lane: u64) -> String {
+    format!("/c{lane}n")
+}
+
+/// May its first steps be done, and not the others?
+fn is_in_steps(act: &Act) -> bool {
+    matches!(act, Act::Punch(..) | Act::Zero(..))
 }
 
 /// How a caller asks.
 #[derive(Clone, Copy)]
-struct Caller {
+pub(crate) struct Caller {
+    /// Which of them he is.
+    pub(crate) lane: u64,
     /// In a mode whose operations go into a log of ours.
-    redo: bool,
+    pub(crate) redo: bool,
     /// As NFS clients do.
-    remote: bool,
+    pub(crate) remote: bool,
     /// Are the pauses among the acts his?
-    rests: bool,
+    pub(crate) rests: bool,
     /// Is there nobody else?
-    alone: bool,
+    pub(crate) alone: bool,
     /// Is it known what attributes there are?
-    attributes: bool,
+    pub(crate) attributes: bool,
 }
 
 /// The acts of one caller, in their order, and how many of them are promised.
@@ -218,6 +239,8 @@ struct Lane<'a> {
     acts: Vec<&'a Act>,
     /// When each was done.
     lasted: Vec<Lasted>,
+    /// How many of them had been answered when each of those that were answered began.
+    began: Vec<usize>,
     /// Is there nobody else? Of what several change at once the order is not known.
     alone: bool,
     promised_sync: usize,
@@ -226,6 +249,8 @@ struct Lane<'a> {
     setup: usize,
     /// Is it known what attributes there are?
     attributes: bool,
+    /// What paths of his own have in them.
+    mark: String,
 }
 
 impl<'a> Lane<'a> {
@@ -247,7 +272,15 @@ impl<'a> Lane<'a> {
         let all = e.done.iter().chain(e.in_flight.iter().copied()).enumerate();
         let lasted = all.filter(|(_, a)| is_mine(a)).map(|(n, _)| e.lasted(n)).collect();
         let Caller { alone, attributes, .. } = caller;
-        Lane { acts, lasted, alone, promised_sync, done: count, setup, attributes }
+        let mark = mark_of(caller.lane);
+        let done = count;
+        Lane { acts, lasted, began, alone, promised_sync, done, setup, attributes, mark }
+    }
+
+    /// How many of his acts had been answered when this one, which was answered, began. What makes
+    /// durable what it writes itself begins, as it were, when it ends.
+    fn began(&self, n: usize, act: &Act) -> usize {
+        if matches!(act, Act::WriteSync(..)) { n + 1 } else { self.began[n] }
     }
 
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
@@ -257,10 +290,13 @@ impl<'a> Lane<'a> {
         let least = if returned { self.done } else { self.promised_sync };
         let (setup, done) = (self.setup, self.done);
         assert!(setup <= least && least <= done, "P1: {least} of {done} acts, {setup} the setup's");
-        let mut model = Model::default();
+        let (mut model, mut times) = (Model::default(), Times::default());
         let mut models = vec![model.clone()];
         for (i, a) in self.acts.iter().enumerate() {
+            let was = Times::touched(a, &model);
             let _ = model.apply(a);
+            // One that is under way is done, where it is one of the prefix.
+            times.note(a, (&was, &model), (self.lasted[i], true));
             // Nobody asks for a moment of the setup, which may have many.
             models.push(if i + 1 < self.setup { Model::default() } else { model.clone() });
         }
@@ -268,7 +304,7 @@ impl<'a> Lane<'a> {
         assert_eq!(has, acts + 1, "P4: a model of each moment");
         let mut nearest = String::new();
         for k in (least..=self.acts.len()).rev() {
-            match self.compare(tree, k, &models, mode) {
+            match self.compare(tree, k, (&models, &times), mode) {
                 Ok(()) => {
                     let lost = self.done.saturating_sub(k);
                     assert!(lost <= done - least, "P4: {lost} of {done} are lost, not {least}");
@@ -286,13 +322,14 @@ impl<'a> Lane<'a> {
         &self,
         tree: &Tree<'_>,
         k: usize,
-        models: &[Model],
+        (models, times): (&[Model], &Times),
         mode: Setting,
     ) -> Result<(), String> {
         let model = &models[k];
         let names = model.tree();
         let mut objects = Vec::new();
-        let times = self.times(k, models);
+        // Of an act in several steps, the first of them may be there.
+        let begun = usize::from(self.acts.get(k).is_some_and(|act| is_in_steps(act)));
         if let Some(path) = tree.keys().find(|p| !names.contains_key(**p)) {
             return Err(format!("{path} is there"));
         }
@@ -312,25 +349,16 @@ impl<'a> Lane<'a> {
             if !right {
                 return Err(format!("{path} is another (of {} bytes)", seen.size));
             }
-            if times.of(*id).is_some_and(|spans| !fits(spans, seen)) {
-                return Err(format!("{path} has the time of another change"));
+            let judged = self.alone || path.contains(&self.mark);
+            let wrong = judged.then(|| times.wrong(*id, (k, k + begun), seen)).flatten();
+            if let Some(which) = wrong {
+                return Err(format!("{path} has {which}"));
             }
             if seen.owner != model.owner(*id) {
                 return Err(format!("{path} is owned by another, or has other permissions"));
             }
         }
         same_objects(objects)
-    }
-
-    /// When the files were changed last, after `k` acts.
-    fn times(&self, k: usize, models: &[Model]) -> Times {
-        let mut times = Times::default();
-        let acts = self.acts.iter().zip(&self.lasted).enumerate().take(k);
-        for (i, (act, lasted)) in acts.skip(self.setup).filter(|_| self.alone) {
-            let find = |m: &Model| Times::path(act).and_then(|p| m.find(p).ok());
-            times.note(act, (find(&models[i]), find(&models[i + 1])), (*lasted, true));
-        }
-        times
     }
 
     /// May the file have these contents?
@@ -388,27 +416,30 @@ impl<'a> Lane<'a> {
 
     /// After how many acts the file's contents were last made durable, within what was answered.
     fn synced(&self, id: usize, models: &[Model]) -> usize {
-        let done = self.acts[..self.done].iter().enumerate();
-        let of = |(i, a): (usize, &&Act)| {
-            let is_it = a.synced_file().is_some_and(|p| models[i].find(p).ok() == Some(id));
-            is_it.then_some(i + 1)
-        };
-        done.filter_map(of).next_back().unwrap_or(0)
+        let last = (0..self.done).rev().find(|i| self.syncs(*i, id, models));
+        last.map_or(0, |i| self.began(i, self.acts[i]))
+    }
+
+    /// Has the n-th act, which was answered, made the file's contents durable? Another caller's may
+    /// have found another file at its path, if names have changed in its middle.
+    fn syncs(&self, n: usize, id: usize, models: &[Model]) -> bool {
+        let Some(p) = self.acts[n].synced_file() else { return false };
+        let then = self.began[n].max(self.setup.min(n));
+        (then..=n).all(|i| models[i].find(p).ok() == Some(id))
     }
 
     /// Was the file made durable after its last write, within what was answered?
     fn is_durable(&self, id: usize, k: usize, models: &[Model]) -> bool {
-        let mut durable = self.setup > 0;
+        let (mut durable, mut changed) = (self.setup > 0, 0);
         for (i, act) in self.acts.iter().enumerate().skip(self.setup) {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
             let emerges =
                 matches!(act, Act::Emerge(p, ..) if models[i + 1].find(p).ok() == Some(id));
             if emerges || act.changed_file().is_some_and(about) {
-                durable = false;
+                (durable, changed) = (false, i + 1);
             }
-            let synced = **act == Act::Sync || act.synced_file().is_some_and(about);
-            if i < self.done && synced {
-                durable = true;
+            if i < self.done && (act.syncs_all() || self.syncs(i, id, models)) {
+                durable |= changed <= self.began(i, act);
             }
         }
         durable && k > 0
@@ -480,112 +511,6 @@ impl<'a> Lane<'a> {
 /// One caller's part of the tree that was found.
 type Tree<'a> = BTreeMap<&'a String, &'a Seen>;
 
-/// Does it change nothing but bytes that the file has, so that its length tells nothing of it?
-fn overwrites(act: &Act, model: &Model) -> bool {
-    let (p, at, len) = match act {
-        Act::Punch(..) | Act::Allocate(.., true) | Act::Zero(.., true) => return true,
-        Act::Allocate(p, at, len, false) | Act::Zero(p, at, len, false) => {
-            (p.as_str(), *at, *len as usize)
-        }
-        _ => match act.written() {
-            Some((p, at, len, _)) => (p, at, len),
-            None => return false,
-        },
-    };
-    let Ok(Node::File(bytes)) = model.find(p).map(|id| model.node(id)) else { return false };
-    at + len as u64 <= bytes.len()
-}
-
-/// Does it do nothing at all, so that nothing is promised of it? A rename of one of two names of an
-/// object to the other; a hole behind the end.
-fn is_idle(act: &Act, model: &Model) -> bool {
-    match act {
-        Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
-            model.find(a).is_ok() && model.find(a) == model.find(b)
-        }
-        Act::Punch(p, at, _) => match model.find(p).map(|id| model.node(id)) {
-            Ok(Node::File(bytes)) => *at >= bytes.len(),
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// Is all that returned before durable when the act is answered? To an NFS client every answer but
-/// that to an unstable write says so, and the logs of ours go out by themselves in far less time
-/// than a pause of a second.
-fn makes_durable(act: &Act, Caller { redo, remote, rests, .. }: Caller) -> bool {
-    match act {
-        Act::Pause(secs) => *secs > 0 && redo && rests,
-        Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..) | Act::Link(..) => remote,
-        Act::Unlink(_) | Act::Rmdir(_) | Act::Rename(..) | Act::Truncate(..) => remote,
-        Act::Vanish(..) | Act::Linger(..) | Act::Exchange(..) => remote,
-        _ => false,
-    }
-}
-
-/// Is it durable when an NFS client is answered, with all that returned before?
-pub(crate) fn answered_durably(act: &Act) -> bool {
-    let client = Caller { redo: true, remote: true, rests: false, alone: false, attributes: false };
-    makes_durable(act, client)
-}
-
-/// By object: the acts that concern it, each by how many there are up to it.
-type Concerns = BTreeMap<usize, Vec<usize>>;
-
-/// The last of the first `before` acts that concerns the object, and one; 0: none.
-fn last_of(all: &Concerns, id: Option<usize>, before: usize) -> usize {
-    let of = id.and_then(|id| all.get(&id)).map_or(&[][..], Vec::as_slice);
-    of[..of.partition_point(|n| *n <= before)].last().copied().unwrap_or(0)
-}
-
-/// How many of the answered acts are promised: those of the setup, those before the last sync, and
-/// of each fsync the last that made the file what it is, or gave it a name, or of a directory
-/// changed a name in it. In a directory that several share, another's name may come between an
-/// fsync and its answer, and is not promised: `began` says how many had been answered before it.
-fn promised(done: &[&Act], began: &[usize], setup: usize, caller: Caller) -> usize {
-    assert_eq!(done.len(), began.len(), "P1: it is not known when each act began");
-    let mut least = setup;
-    let mut model = Model::default();
-    let mut all = Concerns::new();
-    // The same without those that change nothing but contents and times: where contents are not of
-    // one version with the rest, fdatasync promises no prefix for their sake.
-    let mut essential = Concerns::new();
-    for (i, act) in done.iter().enumerate() {
-        let dirs = act.dirs();
-        let about = || act.paths().into_iter().chain(dirs.iter().copied());
-        let before: Vec<usize> = about().filter_map(|p| model.find(p).ok()).collect();
-        if is_idle(act, &model) {
-            continue;
-        }
-        let in_place = overwrites(act, &model);
-        let _ = model.apply(act);
-        if makes_durable(act, caller) || **act == Act::Sync {
-            least = least.max(i + 1); // the setup may go on after it
-        }
-        match act {
-            Act::Sync | Act::Read(_) | Act::Trim | Act::Pause(_) => (),
-            Act::Fsync(p) | Act::Fdatasync(p) => {
-                let of = if matches!(act, Act::Fsync(_)) { &all } else { &essential };
-                least = least.max(last_of(of, model.find(p).ok(), began[i]));
-            }
-            _ => {
-                let after = about().filter_map(|p| model.find(p).ok());
-                before.into_iter().chain(after).for_each(|id| {
-                    all.entry(id).or_default().push(i + 1);
-                    if !in_place {
-                        essential.entry(id).or_default().push(i + 1);
-                    }
-                });
-            }
-        }
-        if let Act::WriteSync(p, ..) = act {
-            least = least.max(last_of(&essential, model.find(p).ok(), i + 1));
-        }
-    }
-    least
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -602,7 +527,7 @@ mod tests {
     /// An empty file.
     fn file(ino: u32) -> Seen {
         let (kind, size, bytes, mode) = (Kind::File, 0, Bytes::default(), 0o755);
-        let times = [vfs::Time::default(); 2];
+        let times = [vfs::Time::default(); 3];
         Seen { kind, ino, size, bytes, attribute: None, owner: None, mode, times }
     }
 
@@ -617,7 +542,8 @@ mod tests {
         let e =
             Expected { done, in_flight, began: &[], lasted: &[], setup, callers, remote, plant };
         let (alone, attributes) = (true, sets_attributes(&e));
-        let caller = Caller { redo: false, remote: false, rests: true, alone, attributes };
+        let (redo, remote, rests) = (false, false, true);
+        let caller = Caller { lane: 0, redo, remote, rests, alone, attributes };
         let tree: BTreeMap<String, Seen> =
             there.iter().map(|(p, s)| ((*p).to_owned(), s.clone())).collect();
         Lane::of(&e, |_| true, caller).find(&tree.iter().collect(), Setting::plain(Mode::Ordered))
@@ -675,6 +601,7 @@ mod tests {
                 plant,
             };
             let caller = Caller {
+                lane: 0,
                 redo: false,
                 remote: false,
                 rests: false,
@@ -686,6 +613,41 @@ mod tests {
         assert_eq!(least(&[0, 1, 2]), 2, "the file was there when the fsync began");
         assert_eq!(least(&[0, 1, 1]), 1, "it was answered in the middle of it");
         assert_eq!(least(&[]), 1, "nobody knows");
+    }
+
+    /// How many acts are promised of these, which have one setup act and several callers.
+    fn least(done: &[Act], began: &[usize]) -> usize {
+        let (in_flight, lasted, setup, callers) = (&[][..], &[][..], 1, 3);
+        let (remote, plant) = (u64::MAX, Plant::NONE);
+        let e = Expected { done, in_flight, began, lasted, setup, callers, remote, plant };
+        let (redo, alone, attributes) = (false, false, false);
+        let caller = Caller { lane: 0, redo, remote: false, rests: false, alone, attributes };
+        Lane::of(&e, |_| true, caller).promised_sync
+    }
+
+    #[test]
+    fn what_was_answered_in_the_middle_of_anothers_sync_is_not_promised() {
+        let done = acts(&[Act::Mkdir("/d".into()), create("/d/a"), create("/d/b"), Act::Sync]);
+        assert_eq!(least(&done, &[0, 1, 2, 3]), 3, "all were there when it began");
+        assert_eq!(least(&done, &[0, 1, 2, 2]), 2, "the last was answered in its middle");
+    }
+
+    #[test]
+    fn another_may_have_found_another_file_at_the_path_that_it_makes_durable() {
+        let made = [create("/c0na"), create("/c0nb"), Act::Write("/c0nb".into(), 0, 10, 1)];
+        let moved = [Act::Rename("/c0nb".into(), "/c0na".into()), Act::Fsync("/c0na".into())];
+        let done = acts(&[&made[..], &moved].concat());
+        assert_eq!(least(&done, &[0, 1, 2, 3, 4]), 4, "the file with its new name");
+        assert_eq!(least(&done, &[0, 1, 2, 3, 3]), 1, "it may have been the one before");
+    }
+
+    #[test]
+    fn fdatasync_promises_neither_owners_nor_times() {
+        let own = [create("/a"), Act::Own("/a".into(), 3), Act::Date("/a".into(), 4)];
+        let with = |sync: Act| acts(&[&own[..], &[sync]].concat());
+        let fdatasync = with(Act::Fdatasync("/a".into()));
+        assert_eq!(least(&fdatasync, &[0, 1, 2, 3]), 1);
+        assert_eq!(least(&with(Act::Fsync("/a".into())), &[0, 1, 2, 3]), 3);
     }
 
     #[test]

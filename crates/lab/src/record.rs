@@ -38,6 +38,8 @@ pub(crate) struct Recorded {
     pub(crate) failed: BTreeSet<usize>,
     /// How many are done at a time in each volume.
     pub(crate) callers: u64,
+    /// When the setup was done; None: it is not known.
+    pub(crate) set_up: Lasted,
     /// States before this act begins are those of another seed.
     pub(crate) from: usize,
     /// The callers from this one on are NFS clients.
@@ -48,6 +50,9 @@ pub(crate) struct Recorded {
 /// is not known.
 pub(crate) type Lasted = Option<(u64, u64)>;
 
+/// What the clock shows when a run begins, in seconds: more than after any setup, or a time that is
+/// lost could not be told from the one that was there before it.
+pub(crate) const RUN_SECS: u64 = sim::EPOCH / 1_000_000_000 + 10_000;
 /// Seconds of virtual time, pauses not counted, in which every scenario has ended.
 const SECS_MAX: u64 = 60;
 /// The mark of requests that are no act.
@@ -67,7 +72,8 @@ pub(crate) fn record(
         .map(|s| s.ok_or_else(|| format!("no scenario {name}")))
         .collect::<Result<Vec<Script>, String>>()?;
     let (callers, from) = (scripts[0].callers, scripts[0].from * scripts.len());
-    let (remote, holding, fault) = (scripts[0].remote, scripts[0].is_holding, scripts[0].fault);
+    let (remote, fault) = (scripts[0].remote, scripts[0].fault);
+    let (holding, ticks) = (scripts[0].is_holding, scripts[0].ticks);
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
     let mut v = Subject::open_to_record(base.clone(), setting, (plant, seed))?;
@@ -75,7 +81,7 @@ pub(crate) fn record(
         v.world.set_fault(fault_of(&v.world, &base[0], fault)?);
     }
     let limit = secs_max(&acts);
-    let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
+    let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding, ticks), limit);
     assert_eq!(results.len(), acts.len(), "R3: answers to other acts than were asked");
     let told = troubles(&acts, &results, fault.is_some());
     // Of several callers' acts the order is known only when the run is taken apart.
@@ -102,7 +108,8 @@ pub(crate) fn record(
         return Err(why);
     }
     let trace = std::mem::take(&mut v.world.trace);
-    let run = Recorded { base, trace, setups, acts, failed, callers: callers as u64, from, remote };
+    let (callers, set_up) = (callers as u64, Some((sim::EPOCH, RUN_SECS * 1_000_000_000)));
+    let run = Recorded { base, trace, setups, acts, failed, callers, set_up, from, remote };
     run.check();
     Ok(run)
 }
@@ -224,7 +231,10 @@ fn after_failure(v: &mut Subject, results: &[Answer]) -> Result<(), String> {
 
 /// How long they may take.
 fn secs_max(acts: &[Act]) -> u64 {
-    let pauses = acts.iter().map(|a| if let Act::Pause(secs) = a { *secs } else { 0 });
+    let pauses = acts.iter().map(|a| match a {
+        Act::Pause(secs) | Act::Still(secs) => *secs,
+        _ => 0,
+    });
     SECS_MAX + pauses.sum::<u64>()
 }
 
@@ -299,7 +309,9 @@ pub(crate) fn set_up(
     let bytes = if journal { volume_bytes + setting.journal_bytes() } else { volume_bytes };
     let thin = scripts.iter().any(|s| s.is_thin);
     let small_groups = scripts.iter().any(|s| s.has_small_groups);
-    let disks = new_disks(bytes, Setting { thin, small_groups, ..setting });
+    // What may lie in an inode needs room there.
+    let small_inodes = setting.with == 0 && scripts.iter().any(|s| s.has_small_inodes);
+    let disks = new_disks(bytes, Setting { thin, small_groups, small_inodes, ..setting });
     let made: Vec<u64> = disks.iter().map(Image::size).collect();
     let mut first = Subject::open(disks, setting, false, (Plant::NONE, seed))?;
     let (mut setups, mut kernel) = (Vec::new(), Vec::new());
@@ -495,7 +507,8 @@ mod tests {
         let acts = vec![Act::Sync, Act::Sync];
         let trace = Trace { events, ..Trace::default() };
         let (base, setups, failed) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Recorded { base, trace, setups, acts, failed, callers: 1, from: 0, remote: 1 }.check();
+        let (callers, set_up, from, remote) = (1, None, 0, 1);
+        Recorded { base, trace, setups, acts, failed, callers, set_up, from, remote }.check();
     }
 
     /// All that scenarios do to shared and moving attributes, and the volume closed: nothing is
@@ -509,7 +522,12 @@ mod tests {
                 let scripts = [script_on(name, seed, 1).unwrap()];
                 let (base, _) = set_up(setting, &scripts, seed).unwrap();
                 let mut v = Subject::open_to_record(base, setting, (Plant::NONE, seed)).unwrap();
-                v.act_in_lanes(&scripts[0].acts, scripts[0].callers, (usize::MAX, false), 60);
+                v.act_in_lanes(
+                    &scripts[0].acts,
+                    scripts[0].callers,
+                    (usize::MAX, false, false),
+                    60,
+                );
                 let disks = v.close().unwrap();
                 e2fsck(&disks).unwrap_or_else(|e| panic!("{mode}, {name}:{seed}: {e}"));
             }

@@ -7,6 +7,7 @@
 
 use crate::acts::{ACCESS_LIST, ATTRIBUTE, mask_of};
 use crate::prefix::in_recovery;
+use crate::seen::both_same;
 use crate::setting::Setting;
 use crate::soft::HAVE_ATTRIBUTES;
 use crate::subject::{Seen, Subject};
@@ -63,7 +64,7 @@ pub(crate) fn other_when_closed(
     };
     assert_eq!(trees.len(), again.len(), "O1: so many volumes are opened again");
     let other = trees.iter().zip(&again).find_map(|(old, new)| {
-        let differs = |p: &&String| old.get(*p) != new.get(*p);
+        let differs = |p: &&String| !both_same(old.get(*p), new.get(*p));
         old.keys().chain(new.keys()).find(differs)
     });
     other.map(|p| format!("{p} is another when the volume was closed and is opened again"))

@@ -10,7 +10,9 @@ use env::Rng;
 mod attributes;
 mod chains;
 mod cleaning;
+mod company;
 mod crowd;
+mod dates;
 mod departures;
 mod extents;
 pub(crate) mod failing;
@@ -28,6 +30,7 @@ mod lengths;
 mod moved;
 mod moves;
 mod neighbours;
+mod old;
 mod owners;
 mod pieces;
 mod postmark;
@@ -38,11 +41,14 @@ mod short_lives;
 mod shuffle;
 mod slots;
 mod splits;
+mod still;
 mod swaps;
+mod texts;
 mod tight;
 mod trims;
 mod values;
 mod wide;
+mod wrap;
 mod zeros;
 
 pub use self::{groups::GROUPS, values::VALUES};
@@ -66,6 +72,8 @@ pub(crate) struct Script {
     pub(crate) is_thin: bool,
     /// Its volume has many small groups, and is used in hardly any memory.
     pub(crate) has_small_groups: bool,
+    /// Its volume has inodes of 128 bytes.
+    pub(crate) has_small_inodes: bool,
     /// Writes that follow one another in the setup are done a block at a time, in turn: the files
     /// are in as many pieces as they have blocks.
     pub(crate) is_woven: bool,
@@ -74,6 +82,8 @@ pub(crate) struct Script {
     /// The callers by a mount hold what they look up for a while, as the kernel does: a file is
     /// unlinked first and freed later, in a change of its own.
     pub(crate) is_holding: bool,
+    /// The clock goes on between two acts, as it does between two calls of a program.
+    pub(crate) ticks: bool,
     /// What fails while it is done.
     pub(crate) fault: Option<Breaks>,
 }
@@ -95,9 +105,11 @@ impl Script {
             volume_bytes,
             is_thin: false,
             has_small_groups: false,
+            has_small_inodes: false,
             is_woven: false,
             sharing: Vec::new(),
             is_holding: false,
+            ticks: false,
             fault: None,
         }
     }
@@ -120,8 +132,8 @@ pub(crate) const ZEROS: &str = "zeros";
 pub const INLINE: &str = "inline";
 /// The scenario whose files depend on how many blocks an indirect one maps.
 const HOLES: &str = "holes";
-/// The scenario for modes in which a failure leaves single changes done.
-pub(crate) const BROKEN: &str = "broken";
+/// The scenario in which the volume's disk fails.
+const BROKEN: &str = "broken";
 /// The scenario for volumes of larger blocks alone.
 pub(crate) const WIDE: &str = "wide";
 /// The scenario for volumes with a journal of intents alone.
@@ -137,78 +149,76 @@ pub const OF_STORES: [&str; 3] = [CLEANING, THIN, FULL];
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {
-    &[
-        ("seq-1", "each operation alone, over a few names"),
-        ("seq-2", "every pair of operations"),
-        ("seq-3", "every three operations"),
-        ("fronts", "three callers in the same directories, one by a mount and two by NFS"),
-        ("mix", "a scripted mix: growing directories, renames over, symlinks, truncates, fsyncs"),
-        ("append", "small appends to several files, with fsync"),
-        ("overwrite", "files written in place and fdatasynced, while others' fsyncs commit"),
-        ("pause", "files written in place, time to write them back, their inodes changed, fsync"),
-        (
-            crate::lifecycle::NAME,
-            "recovered, opened, closed: cut off at each write, then used in another mode",
-        ),
-        ("kernel", "changes in directories as Linux makes them, indexed and not"),
-        ("reuse", "directories removed, and files that take their blocks, with fsync"),
-        ("wrap", "so many fsyncs that a small journal goes round"),
-        ("callers", "three callers at a time in the same directories"),
-        ("postmark", "a mail server's small files: created, read, appended to, removed"),
-        (
-            "fleeting",
-            "files made and removed again at once, among names that stay and slots reused",
-        ),
-        ("departures", "files made in one sector and removed together, among names that stay"),
-        ("gaps", "files that come and go in the room of names that were moved away a moment ago"),
-        ("chains", "most names of a directory change, each in the place of one that waits"),
-        ("slots", "inodes given to new files while changes of the last file's wait to be written"),
-        ("short-lives", "new contents freed again while they and others' are being written back"),
-        ("tight", "hardly any room: files go, and others take at once what they held"),
-        ("trims", "the disk is told what is free while files go and others take their places"),
-        ("moves", "files moved to new directories, and out of ones that are then removed"),
-        ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
-        (
-            "fragments",
-            "a file in more pieces than a small log has room for is removed, cut, punched",
-        ),
-        ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
-        ("attributes", "attributes that outgrow their inodes, and others that fit into them again"),
-        ("owners", "owners and attributes, set and taken; files written after their last name"),
-        ("swaps", "names that change places in a sector, or come again where another was"),
-        ("held", "files taken away while a mount's kernel holds them, and freed later"),
-        ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
-        ("shuffle", "names between directories of many blocks, with links and attributes"),
-        ("moved", "files made durable in a directory that was moved a moment ago"),
-        (
-            "neighbours",
-            "files whose inodes lie side by side, and callers in the middle of changing each",
-        ),
-        ("pieces", "directories in many pieces, which grow while others' changes are made durable"),
-        (HOLES, "holes in a file whose map is long, some of them longer than one transaction"),
-        (
-            "crowd",
-            "more callers at once than a small log has room for, each in the middle of something",
-        ),
-        (EXTENTS, "ext4: files in many pieces: allocated and written, holes, cuts, reuse"),
-        (GROUPS, "many small groups in hardly any memory, their descriptors read on demand"),
-        (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
-        (SHIFTS, "ext4: ranges taken out of files and put in, among writes, holes and cuts"),
-        (ZEROS, "ext4: ranges zeroed, whose blocks are given back for others never written"),
-        (
-            INLINE,
-            "inline_data: small files and directories in their inodes, and what outgrows them",
-        ),
-        (VALUES, "ea_inode: attributes whose values lie in inodes of their own, set and freed"),
-        (WIDE, "larger blocks: directories of long names that need another, or an indirect one"),
-        (FAILING, "a journal of intents whose blocks fail while several callers wait together"),
-        (BROKEN, "a write or a flush fails, or the disk does, while several callers wait together"),
-        (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
-        (THIN, "the same of a volume that is larger than its store, which is full before it"),
-        (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
-        ("random", "random operations"),
-    ]
+    ALL
 }
+
+const ALL: &[(&str, &str)] = &[
+    ("seq-1", "each operation alone, over a few names"),
+    ("seq-2", "every pair of operations"),
+    ("seq-3", "every three operations"),
+    ("fronts", "three callers in the same directories, one by a mount and two by NFS"),
+    ("mix", "a scripted mix: growing directories, renames over, symlinks, truncates, fsyncs"),
+    ("append", "small appends to several files, with fsync"),
+    ("overwrite", "files written in place and fdatasynced, while others' fsyncs commit"),
+    ("pause", "files written in place, time to write them back, their inodes changed, fsync"),
+    (
+        crate::lifecycle::NAME,
+        "recovered, opened, closed: cut off at each write, then used in another mode",
+    ),
+    ("kernel", "changes in directories as Linux makes them, indexed and not"),
+    ("reuse", "directories removed, and files that take their blocks, with fsync"),
+    ("wrap", "so many fsyncs that a small journal goes round"),
+    ("callers", "three callers at a time in the same directories"),
+    ("company", "a caller whose files others make durable while he changes and moves them"),
+    ("old", "inodes of 128 bytes: times in seconds, and no room for attributes"),
+    ("texts", "symbolic links of all lengths, replaced by others and by files"),
+    ("still", "a volume that stands still again and again while callers change it"),
+    ("postmark", "a mail server's small files: created, read, appended to, removed"),
+    ("fleeting", "files made and removed again at once, among names that stay and slots reused"),
+    ("departures", "files made in one sector and removed together, among names that stay"),
+    ("gaps", "files that come and go in the room of names that were moved away a moment ago"),
+    ("chains", "most names of a directory change, each in the place of one that waits"),
+    ("slots", "inodes given to new files while changes of the last file's wait to be written"),
+    ("short-lives", "new contents freed again while they and others' are being written back"),
+    ("tight", "hardly any room: files go, and others take at once what they held"),
+    ("trims", "the disk is told what is free while files go and others take their places"),
+    ("moves", "files moved to new directories, and out of ones that are then removed"),
+    ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
+    ("fragments", "a file in more pieces than a small log has room for is removed, cut, punched"),
+    ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
+    ("attributes", "attributes that outgrow their inodes, and others that fit into them again"),
+    ("owners", "owners and attributes, set and taken; files written after their last name"),
+    ("dates", "files of which hardly more than the times change, made durable one at a time"),
+    ("swaps", "names that change places in a sector, or come again where another was"),
+    ("held", "files taken away while a mount's kernel holds them, and freed later"),
+    ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
+    ("shuffle", "names between directories of many blocks, with links and attributes"),
+    ("moved", "files made durable in a directory that was moved a moment ago"),
+    (
+        "neighbours",
+        "files whose inodes lie side by side, and callers in the middle of changing each",
+    ),
+    ("pieces", "directories in many pieces, which grow while others' changes are made durable"),
+    (HOLES, "holes in a file whose map is long, some of them longer than one transaction"),
+    (
+        "crowd",
+        "more callers at once than a small log has room for, each in the middle of something",
+    ),
+    (EXTENTS, "ext4: files in many pieces: allocated and written, holes, cuts, reuse"),
+    (GROUPS, "many small groups in hardly any memory, their descriptors read on demand"),
+    (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
+    (SHIFTS, "ext4: ranges taken out of files and put in, among writes, holes and cuts"),
+    (ZEROS, "ext4: ranges zeroed, whose blocks are given back for others never written"),
+    (INLINE, "inline_data: small files and directories in their inodes, and what outgrows them"),
+    (VALUES, "ea_inode: attributes whose values lie in inodes of their own, set and freed"),
+    (WIDE, "larger blocks: directories of long names that need another, or an indirect one"),
+    (FAILING, "a journal of intents whose blocks fail while several callers wait together"),
+    (BROKEN, "a write or a flush fails, or the disk does, while several callers wait together"),
+    (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
+    (THIN, "the same of a volume that is larger than its store, which is full before it"),
+    (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
+    ("random", "random operations"),
+];
 
 /// How many seeds a scenario has; None: as many as wanted.
 pub(crate) fn seeds(name: &str) -> Option<u64> {
@@ -306,11 +316,13 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "pause" => pause(seed),
         "kernel" => kernel::script(seed),
         "reuse" => reuse(seed),
-        "wrap" => wrap(seed),
+        "wrap" => wrap::script(seed),
         "callers" => callers(seed),
         "fronts" => fronts(seed),
         "postmark" => postmark::script(seed),
+        "company" => company::script(seed),
         "crowd" => crowd::script(seed),
+        "dates" => dates::script(seed),
         CLEANING => cleaning::script(seed),
         FULL => full::script(seed, false),
         THIN => full::script(seed, true),
@@ -346,6 +358,9 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "lengths" => lengths::script(seed),
         "shuffle" => shuffle::script(seed),
         "neighbours" => neighbours::script(seed),
+        "old" => old::script(seed),
+        "still" => still::script(seed),
+        "texts" => texts::script(seed),
         "random" => random(seed),
         _ => return None,
     })
@@ -519,27 +534,6 @@ fn fronts(seed: u64) -> Script {
     let rows = all.acts.chunks(3 * all.callers);
     let acts = rows.flat_map(|r| r.iter().chain(&rest).cloned().collect::<Vec<_>>()).collect();
     Script { acts, remote: 1, ..all }
-}
-
-/// Small fsynced changes until the journal has been used up; only the end is looked at.
-fn wrap(seed: u64) -> Script {
-    let mut rng = Rng::new(seed);
-    let file = |i: u64| format!("/w{i}");
-    let setup = (0..4).map(|i| Act::Create(file(i))).chain([Act::Sync]).collect();
-    let mut acts = Vec::new();
-    for n in 0..150u64 {
-        let i = rng.below(4);
-        let (at, len) = (rng.below(20_000), 1 + rng.below(2500));
-        let value = if n % 7 == 0 { 0xc0 } else { rng.next_u64() as u8 };
-        acts.push(Act::Write(file(i), at, len as usize, value));
-        acts.push(Act::Fsync(file(i)));
-        if n % 3 == 0 {
-            acts.push(Act::Create(format!("/x{n}")));
-            acts.push(Act::Fsync(format!("/x{n}")));
-        }
-    }
-    let from = acts.len() / 2 + rng.below(acts.len() as u64 / 2) as usize;
-    Script { from, ..Script::new(setup, acts) }
 }
 
 fn random(seed: u64) -> Script {

@@ -30,8 +30,25 @@ pub struct Seen {
     pub owner: Option<u8>,
     /// Its permissions.
     pub mode: u32,
-    /// When its contents were changed last, and when its inode.
-    pub times: [Time; 2],
+    /// When its contents were changed last, when its inode, and when it was read.
+    pub times: [Time; 3],
+}
+
+impl Seen {
+    /// Is it the same, whenever it was read?
+    pub(crate) fn is_same(&self, other: &Seen) -> bool {
+        let (mut a, mut b) = (self.clone(), other.clone());
+        (a.times[2], b.times[2]) = Default::default();
+        a == b
+    }
+}
+
+/// Is the same there and there, or nothing, whenever it was read?
+pub(crate) fn both_same(a: Option<&Seen>, b: Option<&Seen>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.is_same(b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
 }
 
 /// Names of one object are of one inode, and names of two are of two: paths, each with the inode
@@ -67,6 +84,8 @@ pub(crate) async fn paths(
     let mut all = BTreeMap::new();
     let mut dirs = vec![(String::new(), 2u32, vec![2u32])];
     let mut seen_dirs = BTreeSet::new();
+    // Whoever has read a file by one name has changed when it was read.
+    let mut times: BTreeMap<u32, [Time; 3]> = BTreeMap::new();
     while let Some((path, dir, above)) = dirs.pop() {
         if !seen_dirs.insert(dir) && !twice {
             return Err(FsError::Io); // a directory with two names, which damage can make
@@ -77,7 +96,8 @@ pub(crate) async fn paths(
                 continue;
             }
             let at = format!("{path}/{name}");
-            let seen = look(volume, e.ino, contents).await?;
+            let mut seen = look(volume, e.ino, contents).await?;
+            seen.times = *times.entry(e.ino).or_insert(seen.times);
             if seen.kind == Kind::Dir && !above.contains(&e.ino) {
                 let above = above.iter().copied().chain([e.ino]).collect();
                 dirs.push((at.clone(), e.ino, above));
@@ -140,7 +160,7 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
         }
     }
     let owner = owner_of(a.mode, a.uid, a.gid);
-    let (kind, size, mode, times) = (a.kind(), a.size, a.mode, [a.mtime, a.ctime]);
+    let (kind, size, mode, times) = (a.kind(), a.size, a.mode, [a.mtime, a.ctime, a.atime]);
     Ok(Seen { kind, ino, size, bytes, attribute: None, owner, mode, times })
 }
 

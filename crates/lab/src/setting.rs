@@ -94,6 +94,8 @@ pub struct Setting {
     pub thin: bool,
     /// Has it many small groups?
     pub small_groups: bool,
+    /// Has it the shortest inodes?
+    pub small_inodes: bool,
     /// Bytes of a block, but in a log-structured store, which has its own.
     pub block_bytes: u64,
 }
@@ -116,6 +118,7 @@ impl Setting {
             with: 0,
             thin: false,
             small_groups: false,
+            small_inodes: false,
             block_bytes: BLOCK_BYTES,
         }
     }
@@ -257,6 +260,7 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
             uuid: uuid(n),
             label: label(n),
             incompat: setting.with,
+            inode_bytes: if setting.small_inodes { 128 } else { 256 },
             group_blocks: setting.small_groups.then_some(groups::GROUP_BLOCKS),
             profile: match setting.kind {
                 VolumeKind::Ext3 if has_journal => Profile::Ext3,

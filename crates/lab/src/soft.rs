@@ -292,7 +292,7 @@ impl Histories {
             h.note_writes(&m, act);
             let _ = m.apply(act);
             let durable =
-                n + 1 == e.setup || (*act == Act::Sync && e.callers == 1 && n < e.done.len());
+                n + 1 == e.setup || (act.syncs_all() && e.callers == 1 && n < e.done.len());
             if durable {
                 // All is durable now: older names are gone for good.
                 h.edges.clear();

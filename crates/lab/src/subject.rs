@@ -8,7 +8,8 @@
 //! * B4. An answer is put in its place once.
 
 use crate::acts::{Act, ino_of};
-use crate::perform::{Holds, give_back, perform};
+use crate::perform::{Holds, give_back, perform, stand_still};
+use crate::record::RUN_SECS;
 use crate::scenario::groups;
 use crate::seen::paths;
 use env::{Engine, Env, Nanos};
@@ -30,6 +31,8 @@ pub(crate) use crate::setting::{VOLUME, new_disks};
 pub(crate) type Task =
     Box<dyn FnOnce(Env, Rc<dyn Volume>) -> env::Local<'static, Result<(), FsError>>>;
 
+/// So much time passes at least between two acts of a caller whose clock is looked at.
+const TICK: Nanos = Nanos(1000);
 /// More groups than the volumes of other scenarios have.
 const MANY_GROUPS: u32 = 16;
 
@@ -52,11 +55,11 @@ impl Subject {
     ) -> Result<Subject, String> {
         // With some seeds the journals commit, and write back, in the middle of everything.
         let often = seed % 3 != 0 && setting.is_prefix();
-        Subject::open_with_interval(disks, setting, (read_only, often), (plant, seed))
+        Subject::open_with_interval(disks, setting, (read_only, often, None), (plant, seed))
     }
 
-    /// The same to be recorded: with some seeds, what keeps its order by waves writes back in the
-    /// middle of everything, too.
+    /// The same to be recorded, later than any setup: with some seeds, what keeps its order by
+    /// waves writes back in the middle of everything, too.
     pub(crate) fn open_to_record(
         disks: Vec<Image>,
         setting: Setting,
@@ -64,13 +67,14 @@ impl Subject {
     ) -> Result<Subject, String> {
         let in_waves = setting.mode.info().after_crash == AfterCrash::GiveBack;
         let often = seed % 3 != 0 && setting.is_prefix() || seed % 3 == 2 && in_waves;
-        Subject::open_with_interval(disks, setting, (false, often), (plant, seed))
+        let begins = Some(RUN_SECS);
+        Subject::open_with_interval(disks, setting, (false, often, begins), (plant, seed))
     }
 
     fn open_with_interval(
         disks: Vec<Image>,
         setting: Setting,
-        (read_only, often): (bool, bool),
+        (read_only, often, begins): (bool, bool, Option<u64>),
         (plant, seed): (Plant, u64),
     ) -> Result<Subject, String> {
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
@@ -87,7 +91,7 @@ impl Subject {
             let jitter = |n| -> Box<dyn Timing> { Box::new(Jitter::new(seed ^ n)) };
             timings = (0..disks.len() as u64).map(jitter).collect();
         }
-        Subject::open_all((disks, setting.volumes), options, timings, seed)
+        Subject::open_all((disks, setting.volumes), options, timings, (seed, begins))
     }
 
     /// Opens the volumes on these disks with these options, their log on the last disk if it is
@@ -98,7 +102,7 @@ impl Subject {
         timings: Vec<Box<dyn Timing>>,
         seed: u64,
     ) -> Result<Subject, String> {
-        Subject::open_all(all, options, timings, seed)
+        Subject::open_all(all, options, timings, (seed, None))
     }
 
     /// The same of several volumes, without models.
@@ -108,16 +112,17 @@ impl Subject {
         options: OpenOptions,
         seed: u64,
     ) -> Result<Subject, String> {
-        Subject::open_all(all, options, Vec::new(), seed)
+        Subject::open_all(all, options, Vec::new(), (seed, None))
     }
 
     fn open_all(
         (disks, volumes): (Vec<Image>, u16),
         options: OpenOptions,
         timings: Vec<Box<dyn Timing>>,
-        seed: u64,
+        (seed, begins): (u64, Option<u64>),
     ) -> Result<Subject, String> {
         let mut world = world_of(&disks);
+        begins.into_iter().for_each(|secs| world.set_epoch(secs));
         if !timings.is_empty() {
             world.set_timings(timings);
         }
@@ -324,13 +329,14 @@ impl Subject {
     /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
     /// the other, and of several volumes each act is for the next one. The callers of a volume from
     /// `remote` on ask as NFS clients do; with `holding` the others hold what they have looked up
-    /// for a while, as a kernel does. The trace has marks as for `ask`. Returns what was done of
+    /// for a while, as a kernel does. With `ticks` no two acts of a caller begin in one moment. The
+    /// trace has marks as for `ask`. Returns what was done of
     /// each, as [`perform`] says it. None: it was not answered within `secs_max` of virtual time.
     pub(crate) fn act_in_lanes(
         &mut self,
         acts: &[Act],
         lanes: usize,
-        (remote, holding): (usize, bool),
+        (remote, holding, ticks): (usize, bool, bool),
         secs_max: u64,
     ) -> Vec<Option<Result<Act, FsError>>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
@@ -354,11 +360,17 @@ impl Subject {
                     let mut holds = (holding && !durable).then(|| Holds::new(l as u64));
                     env.spawn("lane", async move {
                         for (n, act) in lane {
+                            if ticks {
+                                of.sleep(TICK).await;
+                            }
                             pen.mark(2 * n as u64);
                             if let Act::Pause(secs) = act {
                                 of.sleep(Nanos::from_secs(secs)).await;
                             }
-                            let result = perform(&volume, &act, durable, &mut holds).await;
+                            let result = match act {
+                                Act::Still(secs) => stand_still(&volume, &of, secs).await,
+                                _ => perform(&volume, &act, durable, &mut holds).await,
+                            };
                             pen.mark(2 * n as u64 + 1);
                             let before = into.borrow_mut()[n].replace(result);
                             assert!(before.is_none(), "B4: act {n} is answered again");

@@ -209,8 +209,8 @@ pub const MODES: &[ModeInfo] = &[
         name: "sync",
         proven: true,
         promise: "every returned create, mkdir, symlink, mknod, link, unlink, rmdir, rename and \
-                  truncate survives a crash; file data is safe after fsync; the volume repairs \
-                  itself when it is opened again",
+                  truncate survives a crash; file data and times are safe after fsync; the \
+                  volume repairs itself when it is opened again",
         line: |_| {
             "returned changes of names and sizes survive a crash; contents after fsync".into()
         },
@@ -230,7 +230,7 @@ pub const MODES: &[ModeInfo] = &[
         name: "async",
         proven: true,
         promise: "after a crash nothing is promised but that, after cairn fsck --repair, every \
-                  fsynced file not touched since is whole under its name",
+                  fsynced file not touched since is whole, with its times, under its name",
         line: |_| {
             "a crash may take anything but fsynced files, which cairn fsck --repair brings back"
                 .into()
@@ -252,8 +252,8 @@ pub const MODES: &[ModeInfo] = &[
         proven: true,
         promise: "after a crash the volume is sound but for space that is not given back yet and \
                   link counts that are too high; no file shows blocks of another, no name is \
-                  lost by a rename; the last seconds of work that was not fsynced may be gone, \
-                  not always the latest of it",
+                  lost by a rename; what was fsynced is there, with its times; the last seconds of \
+                  other work may be gone, not always the latest of it",
         line: |t| format!("{}; sound at once, no file shows blocks of another", t.behind()),
         keeps: Keeps::Nothing,
         after_crash: AfterCrash::GiveBack,
@@ -271,7 +271,8 @@ pub const MODES: &[ModeInfo] = &[
         name: "ordered",
         proven: true,
         promise: "after a crash the metadata is as of the last commit (at most --commit-interval \
-                  ago), file data is safe after fsync, and no file shows blocks of another",
+                  ago), file data and times are safe after fsync, and no file shows blocks of \
+                  another",
         line: |t| format!("{}; no file shows blocks of another", t.behind()),
         keeps: Keeps::Journal,
         after_crash: AfterCrash::Replay,
@@ -289,7 +290,8 @@ pub const MODES: &[ModeInfo] = &[
         name: "writeback",
         proven: true,
         promise: "after a crash the metadata is as of the last commit (at most --commit-interval \
-                  ago), file data is safe after fsync; files written since may show old blocks",
+                  ago), file data and times are safe after fsync; files written since may show \
+                  old blocks",
         line: |t| format!("{}; new files may show old blocks", t.behind()),
         keeps: Keeps::Journal,
         after_crash: AfterCrash::Replay,
@@ -343,8 +345,8 @@ pub const MODES: &[ModeInfo] = &[
         name: "selective",
         proven: true,
         promise: "after a crash small writes (pieces of a block of up to --threshold) and \
-                  metadata are of the same version, as of the last commit; of larger ones new \
-                  blocks are never seen half done, overwrites may be",
+                  metadata are of the same version, as of the last commit or a later fsync; of \
+                  larger ones new blocks are never seen half done, overwrites may be",
         line: |t| format!("{}; metadata and small writes of one moment", t.behind()),
         keeps: Keeps::Journal,
         after_crash: AfterCrash::Replay,
@@ -363,8 +365,8 @@ pub const MODES: &[ModeInfo] = &[
         proven: true,
         promise: "after a crash the metadata is that of a prefix of the operations: of all that \
                   returned, with --commit sync or over NFS, else of all but the last few \
-                  milliseconds' as a rule and --commit-interval's at most; file data is safe after \
-                  fsync; with --ordered-data no file shows blocks of another",
+                  milliseconds' as a rule and --commit-interval's at most; file data and times are \
+                  safe after fsync; with --ordered-data no file shows blocks of another",
         line: |t| t.logged(", contents after fsync"),
         keeps: Keeps::Log,
         after_crash: AfterCrash::Replay,
@@ -384,8 +386,8 @@ pub const MODES: &[ModeInfo] = &[
         promise: "after a crash metadata and small writes (up to --threshold) are of a prefix \
                   of the operations: of all that returned, with --commit sync or over NFS, else of \
                   all but the last few milliseconds' as a rule and --commit-interval's at most, \
-                  and what was fsynced is there; of larger writes newly allocated blocks are never \
-                  seen half done, overwrites may be",
+                  and what was fsynced is there, with its times; of larger writes newly \
+                  allocated blocks are never seen half done, overwrites may be",
         line: |t| t.logged(""),
         keeps: Keeps::Log,
         after_crash: AfterCrash::Replay,
@@ -408,7 +410,7 @@ pub const IN_SEGMENTS: &[ModeInfo] = &[ModeInfo {
     promise: "after a crash the volume is that of a prefix of the operations, contents included: \
               of all that returned, with --commit sync or over NFS, else of all but the last few \
               milliseconds' as a rule and --commit-interval's at most, and what was fsynced is \
-              there; for volumes in a log-structured store",
+              there, with its times; for volumes in a log-structured store",
     line: |t| t.logged(""),
     keeps: Keeps::Segments,
     after_crash: AfterCrash::Replay,

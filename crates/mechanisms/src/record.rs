@@ -4,7 +4,7 @@
 
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};
-use integrity::{Change, Txn};
+use integrity::{Change, Plant, Txn};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,6 +41,11 @@ pub(crate) fn extents(txn: &Txn, pick: impl Fn(&Change) -> Option<Extent>) -> Ve
     let mut all: Vec<Extent> = txn.edits.iter().filter_map(|e| pick(&e.change)).collect();
     all.sort_unstable();
     all
+}
+
+/// Planted bug: is the change one of times, which no fsync is to make durable?
+pub(crate) fn is_left(plant: Plant, change: &Change) -> bool {
+    plant.is("times-left-behind") && matches!(change, Change::Attr(_))
 }
 
 /// The inodes that a change belongs to.

@@ -8,13 +8,13 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, linkat, removexattr,
     renameat_with, setxattr,
 };
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, FileTimes, OpenOptions, Permissions};
 use std::io::Result;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The longest pause that is waited for: in the real world a scenario's pauses take real time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
@@ -64,6 +64,7 @@ fn is_failure(e: &std::io::Error) -> bool {
 pub(crate) fn through_a_mount(acts: &[Act]) -> Vec<Act> {
     let other = |act: &Act| match act {
         Act::Sync => Act::Fsync("/".into()),
+        Act::Still(seconds) => Act::Pause(*seconds),
         Act::Write(p, at, len, value) => Act::Write(p.clone(), *at, one_request(*at, *len), *value),
         Act::WriteSync(p, at, len, value) => {
             Act::WriteSync(p.clone(), *at, one_request(*at, *len), *value)
@@ -158,13 +159,18 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             std::os::unix::fs::chown(at(p), Some(1000 + n), Some(2000 + n))?;
             std::fs::set_permissions(at(p), Permissions::from_mode(0o700 | n & 0o77))
         }
+        Act::Date(p, n) => {
+            let then = UNIX_EPOCH + Duration::from_nanos(lab::date_of(*n));
+            let times = FileTimes::new().set_modified(then).set_accessed(then);
+            File::open(at(p))?.set_times(times)
+        }
         Act::Fsync(p) => File::open(at(p))?.sync_all(),
         Act::Fdatasync(p) => File::open(at(p))?.sync_data(),
         Act::Sync => Ok(()),
         // Refused where the recorder's disk cannot discard: then this is an act without effect.
         Act::Trim => std::process::Command::new("fstrim").arg(root).output().map(drop),
         Act::Read(p) => std::fs::read(at(p)).map(drop),
-        Act::Pause(seconds) => {
+        Act::Pause(seconds) | Act::Still(seconds) => {
             std::thread::sleep(Duration::from_secs(*seconds).min(LONGEST_PAUSE));
             Ok(())
         }

@@ -17,4 +17,4 @@ pub use image::Image;
 pub use own_disk::{OwnDisk, Platter};
 pub use run::block_on;
 pub use trace::{CrashImages, Event, Trace, Write};
-pub use world::{Fault, Latency, Machines, Pen, Traffic, World};
+pub use world::{EPOCH, Fault, Latency, Machines, Pen, Traffic, World};

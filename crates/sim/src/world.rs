@@ -178,8 +178,9 @@ pub struct World {
 
 /// What discarded bytes read as.
 const DISCARDED: u8 = 0xdc;
-/// Virtual 2023, so that timestamps look like some.
-const EPOCH: u64 = 1_700_000_000_000_000_000;
+/// What the wall clock shows when a world begins, in nanoseconds since 1970, if nobody sets it:
+/// virtual 2023, so that timestamps look like some.
+pub const EPOCH: u64 = 1_700_000_000_000_000_000;
 
 impl World {
     /// A world around this disk.

@@ -54,6 +54,7 @@ mod trimmer;
 /// Bugs of the layout that can be planted on volumes of ext4, in every mode that writes them.
 pub use ext::PLANTS as LAYOUT_PLANTS;
 pub use ext::PLANTS_ANYWHERE as LAYOUT_PLANTS_ANYWHERE;
+pub use ext::PLANTS_EVERYWHERE as LAYOUT_PLANTS_EVERYWHERE;
 pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
 pub use ext::PLANTS_OF_CONTENTS as LAYOUT_PLANTS_OF_CONTENTS;
 pub use ext::PLANTS_UNORDERED as LAYOUT_PLANTS_UNORDERED;

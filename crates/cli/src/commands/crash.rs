@@ -8,8 +8,8 @@ use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
-    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS,
-    LAYOUT_PLANTS_UNORDERED, Mode, ModeOption,
+    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_EVERYWHERE, LAYOUT_PLANTS_IN_PLACE,
+    LAYOUT_PLANTS_OF_CONTENTS, LAYOUT_PLANTS_UNORDERED, Mode, ModeOption,
 };
 
 /// The command.
@@ -312,7 +312,8 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     let anywhere = if promises || gives_back { LAYOUT_PLANTS_ANYWHERE } else { &[] };
     let keeps = !matches!(mode.info().contents, Contents::Any | Contents::OrderedIfAsked);
     let moves = if mode.is_atomic() && keeps { LAYOUT_PLANTS_OF_CONTENTS } else { &[] };
-    plants.chain(layout).chain(more).chain(anywhere).chain(moves).copied()
+    let all = LAYOUT_PLANTS_EVERYWHERE;
+    plants.chain(layout).chain(more).chain(anywhere).chain(moves).chain(all).copied()
 }
 
 fn is_of_layout(plant: &&str) -> bool {

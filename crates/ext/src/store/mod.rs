@@ -8,7 +8,7 @@ mod directories;
 mod space;
 
 use crate::Ext;
-use crate::plants::{LEAF_IN_TWO, NOT_RENEWED};
+use crate::plants::{LEAF_IN_TWO, NOT_RENEWED, SYNC_JOINS, TIMES_LEFT};
 use check::live::Watch;
 use env::Env;
 use format::{FormatError, Ino};
@@ -103,8 +103,17 @@ impl Syncs for Ext {
     async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError> {
         let files =
             inodes.iter().map(|h| FileScope { ino: h.ino, inode_block: h.buf.block() }).collect();
+        let data_only = data_only || self.plant.is(TIMES_LEFT);
         let scope = Scope::Files { files, data_only };
-        self.mechanism.sync(scope).await.map_err(|e| self.failed(&e))
+        let joins = inodes.first().filter(|_| self.plant.is(SYNC_JOINS)).map(|h| h.ino);
+        if let Some(ino) = joins
+            && self.syncing.joins(ino).await
+        {
+            return Ok(());
+        }
+        let synced = self.mechanism.sync(scope).await;
+        joins.into_iter().for_each(|ino| self.syncing.ended(ino));
+        synced.map_err(|e| self.failed(&e))
     }
     async fn sync_all(&self) -> Result<(), FsError> {
         self.mechanism.sync(Scope::All).await.map_err(|e| self.failed(&e))

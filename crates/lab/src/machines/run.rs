@@ -10,7 +10,7 @@ use super::plan::{CALM, Case, Plan, Shots};
 use super::shots::Album;
 use crate::acts::Act;
 use crate::perform::perform;
-use crate::prefix::answered_durably;
+use crate::promised::answered_durably;
 use crate::random::random_act;
 use crate::seen::paths;
 use crate::setting::{JUDGED_SECS, SimDevice};

@@ -39,6 +39,7 @@ mod render;
 
 use crate::Recipe;
 use crate::busy_extents::BusyExtents;
+use crate::record::is_left;
 use crate::touched::{Known, Touched};
 use cache::{Begun, Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
@@ -50,7 +51,7 @@ use integrity::{
 use phase::phase_of;
 use records::Records;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
@@ -81,6 +82,8 @@ pub(crate) struct Ffs {
     releases: Cell<u64>,
     /// With so much held back, what was freed is made durable.
     release_at: Cell<usize>,
+    /// Planted bug: blocks in which more than times has changed.
+    essential: RefCell<BTreeSet<BlockNo>>,
 }
 
 /// What is freed is held until that is durable, and in mode async nobody waits for that: after so
@@ -113,6 +116,7 @@ impl Ffs {
             waits: Cell::new(0),
             releases: Cell::new(0),
             release_at: Cell::new(HELD_MAX),
+            essential: RefCell::default(),
         });
         recipe.cache.set_gate(ffs.clone());
         ffs
@@ -274,7 +278,10 @@ impl Ffs {
 
     async fn sync_files(&self, files: &[FileScope]) -> Result<(), IntegrityError> {
         let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
-        bufs.extend(files.iter().filter_map(|f| self.cache.get_cached(f.inode_block)));
+        let leaves = self.plant.is("times-left-behind");
+        let mut inodes: Vec<BlockNo> = files.iter().map(|f| f.inode_block).collect();
+        inodes.retain(|b| !leaves || self.essential.borrow().contains(b));
+        bufs.extend(inodes.into_iter().filter_map(|b| self.cache.get_cached(b)));
         self.make_durable(bufs).await
     }
 
@@ -377,6 +384,9 @@ impl Integrity for Ffs {
         }
         if let Change::FreeInodeBit(ino) = edit.change {
             self.busy.borrow_mut().add_inode(txn.id, ino);
+        }
+        if self.plant.is_any() && !is_left(self.plant, &edit.change) {
+            self.essential.borrow_mut().insert(edit.buf.block());
         }
         let phase = self.phase(&edit.change);
         if self.policy == Policy::Sync {

@@ -72,6 +72,7 @@ pub(crate) use policy::Policy;
 
 /// Bugs that can be planted in `writeback`; the other modes have more.
 pub(crate) const PLANTS: &[&str] = &[
+    "failed-blocks-committed",
     "commit-before-blocks",
     "no-commit-flush",
     "ack-before-commit",
@@ -86,6 +87,7 @@ pub(crate) const PLANTS: &[&str] = &[
 
 /// Bugs for `ordered`.
 pub(crate) const ORDERED_PLANTS: &[&str] = &[
+    "failed-blocks-committed",
     "fdatasync-overtakes-commit",
     "commit-before-contents",
     "commit-before-blocks",
@@ -103,6 +105,7 @@ pub(crate) const ORDERED_PLANTS: &[&str] = &[
 /// Bugs for `data`. A forgotten revocation is none: here every reuse of a block is journaled
 /// itself, after what it would have revoked.
 pub(crate) const DATA_PLANTS: &[&str] = &[
+    "failed-blocks-committed",
     "no-escape",
     "commit-before-blocks",
     "no-commit-flush",

@@ -4,20 +4,21 @@
 
 use super::queue::Batch;
 use super::{GroupChange, GroupId, Lfs, State};
-use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
+use crate::record::{ByteRanges, Touched, contains, extents, files_of, is_left, merge};
 use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
 use cache::Buf;
 use format::{Extent, Ino};
-use integrity::{Change, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, Freed, IntegrityError, Plant, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
 const FILES_MAX: usize = 4096;
 
 /// Remembers which files the operation has changed, for who makes one of them durable.
-fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
-    let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
+fn note_files(s: &mut State, (txn, plant): (&Txn, Plant), written: &[Ino], serial: Serial) {
+    let told = txn.edits.iter().filter(|e| !is_left(plant, &e.change));
+    let changed = told.flat_map(|e| files_of(&e.change)).flatten();
     for ino in changed.chain(written.iter().copied()) {
         let before = s.files.insert(u64::from(ino.0), serial);
         let rises = before.is_none_or(|b| b <= serial);
@@ -82,7 +83,7 @@ impl Lfs {
         }
         s.given = s.given.next();
         let serial = s.given;
-        note_files(s, txn, &opened.files, serial);
+        note_files(s, (txn, self.plant), &opened.files, serial);
         let (first, mixed, txns) = (serial, s.open.overlapping(&ranges), vec![txn.id]);
         let batch = Batch { first, serial, changes, ranges, mixed, kept, bufs, txns };
         let joined = s.queue.push(batch, joins);

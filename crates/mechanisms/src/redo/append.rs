@@ -6,18 +6,19 @@ use super::open::Ranges;
 use super::queue::{Batch, Ordered};
 use super::serials::Serial;
 use super::{Redo, State, add, entry};
-use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
+use crate::record::{ByteRanges, Touched, contains, extents, files_of, is_left, merge};
 use cache::{Buf, BufKind};
 use format::{Extent, Ino};
-use integrity::{Change, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, Freed, IntegrityError, Plant, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// This many inodes are remembered before those whose operations are durable are forgotten.
 const FILES_MAX: usize = 4096;
 
 /// Remembers which files the operation has changed, for who makes one of them durable.
-fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
-    let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
+fn note_files(s: &mut State, (txn, plant): (&Txn, Plant), written: &[Ino], serial: Serial) {
+    let told = txn.edits.iter().filter(|e| !is_left(plant, &e.change));
+    let changed = told.flat_map(|e| files_of(&e.change)).flatten();
     let mut last = None;
     for ino in changed.chain(written.iter().copied()) {
         if last.replace(ino) != Some(ino) {
@@ -85,7 +86,7 @@ impl Redo {
         self.check_dirty(s, &touched);
         self.fit(&mut reservation, entry.len() as u64)?;
         let serial = s.serials.give();
-        note_files(s, &txn, &opened.files, serial);
+        note_files(s, (&txn, self.plant), &opened.files, serial);
         freed.iter().for_each(|e| s.data.revoked(e.start, e.len));
         let logged = ranges.keys().filter(|b| s.queue.is_ordered(**b));
         let mut gone: BTreeSet<u64> = logged.map(|b| b.0).collect();
