@@ -100,6 +100,13 @@ fn keeping(size: bool) -> FallocateFlags {
     if size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() }
 }
 
+/// Both times that can be set, in nanoseconds since 1970.
+fn date(path: &Path, nanos: u64) -> Result<()> {
+    let then = UNIX_EPOCH + Duration::from_nanos(nanos);
+    let times = FileTimes::new().set_modified(then).set_accessed(then);
+    File::open(path)?.set_times(times)
+}
+
 fn act(root: &Path, act: &Act) -> Result<()> {
     let at = |path: &str| -> PathBuf { root.join(path.trim_start_matches('/')) };
     let write = || OpenOptions::new().write(true).clone();
@@ -159,11 +166,7 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             std::os::unix::fs::chown(at(p), Some(1000 + n), Some(2000 + n))?;
             std::fs::set_permissions(at(p), Permissions::from_mode(0o700 | n & 0o77))
         }
-        Act::Date(p, n) => {
-            let then = UNIX_EPOCH + Duration::from_nanos(lab::date_of(*n));
-            let times = FileTimes::new().set_modified(then).set_accessed(then);
-            File::open(at(p))?.set_times(times)
-        }
+        Act::Date(p, n) => date(&at(p), lab::date_of(*n)),
         Act::Fsync(p) => File::open(at(p))?.sync_all(),
         Act::Fdatasync(p) => File::open(at(p))?.sync_data(),
         Act::Sync => Ok(()),
