@@ -128,8 +128,9 @@ impl SoftUpdates {
     /// Files of which the disk has seen nothing, and which are gone, are forgotten (I10).
     pub(super) fn cancel(&self, freed: &Few<Ino>) {
         for ino in freed {
-            let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
-            if !self.forget(vec![txns]) {
+            // What the disk has seen of a file that is gone it has seen for good.
+            let life = self.life_of(*ino);
+            if life.is_some_and(|life| !self.forget(vec![life])) {
                 self.lives.borrow_mut().gone.insert(*ino);
             }
         }
@@ -138,19 +139,24 @@ impl SoftUpdates {
     /// The same of those whose names lie over one another. A wave is about to write them.
     pub(super) fn cancel_gone(&self) {
         let gone = std::mem::take(&mut self.lives.borrow_mut().gone);
-        let all: Vec<BTreeSet<TxnId>> = {
-            let lives = self.lives.borrow();
-            gone.into_iter().filter_map(|ino| lives.whole(ino)).collect()
-        };
+        let all: Vec<Life> = gone.into_iter().filter_map(|ino| self.life_of(ino)).collect();
         if !all.is_empty() && self.forget(all) {
             self.retire();
+            self.ended.wake_all(); // who waits for what is forgotten
         }
     }
 
+    /// The file's operations, of which the disk has seen nothing.
+    fn life_of(&self, ino: Ino) -> Option<Life> {
+        let txns = self.lives.borrow().whole(ino)?;
+        let nodes = self.graph.borrow().nodes_of(&txns, self.intents.is_some())?;
+        Some(Life { txns, nodes })
+    }
+
     /// Forgets those of these files' operations that can be. False: none.
-    fn forget(&self, all: Vec<BTreeSet<TxnId>>) -> bool {
+    fn forget(&self, all: Vec<Life>) -> bool {
         let mut graph = self.graph.borrow_mut();
-        let unseen = graph.unseen(all, self.intents.is_some());
+        let unseen = graph.unseen(all);
         if unseen.lives.is_empty() {
             return false;
         }
@@ -177,17 +183,18 @@ impl Graph {
     /// theirs, which takes over (successors.rs). (The removal of a name does not count: rolled
     /// back, it would show its name again, over whose text theirs may have been written.) No name
     /// of theirs may wait for the removal of an older one in another block: the next to take the
-    /// name would not know of that any more (I9). `wholly`: not even bits in use and contents were
-    /// seen.
-    fn unseen(&self, all: Vec<BTreeSet<TxnId>>, wholly: bool) -> Unseen {
-        let life = |txns| Some(Life { nodes: self.nodes_of(&txns, wholly)?, txns });
-        let mut lives: Vec<Life> = all.into_iter().filter_map(life).collect();
+    /// name would not know of that any more (I9).
+    fn unseen(&self, mut lives: Vec<Life>) -> Unseen {
         for _ in 0..ROUNDS_MAX {
             let nodes: BTreeSet<NodeId> = lives.iter().flat_map(|l| &l.nodes).copied().collect();
-            let above = self.above(&nodes);
-            let kept = self.kept(&nodes, &above);
+            // Most that are kept are, because they lie over a going: that is seen soonest.
+            let mut kept = self.over_goings(&nodes);
             if kept.is_empty() {
-                return Unseen { lives, nodes, above };
+                let above = self.above(&nodes);
+                kept = self.kept(&nodes, &above);
+                if kept.is_empty() {
+                    return Unseen { lives, nodes, above };
+                }
             }
             // What lies in one sector goes together, or in no order that is known.
             let sectors: BTreeSet<_> = kept.iter().filter_map(|id| self.name_sector(*id)).collect();
@@ -197,6 +204,16 @@ impl Graph {
             lives.retain(|l| !l.nodes.iter().any(stays));
         }
         Unseen::default()
+    }
+
+    /// Which of the nodes lie directly over the going of another name, or over no name at all?
+    fn over_goings(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        if self.plant().is("cancel-over-others") {
+            return BTreeSet::new();
+        }
+        let is_going = |u: &NodeId| !nodes.contains(u) && !self.is_name(*u);
+        let is_over = |id: &&NodeId| self.node(**id).is_some_and(|n| n.under.iter().any(is_going));
+        nodes.iter().filter(is_over).copied().collect()
     }
 
     /// Which of the nodes cannot be forgotten, if all the others are?

@@ -61,7 +61,8 @@ pub(super) type Under = SmallVec<[NodeId; 4]>;
 /// The nodes of a block, in order: of contents one, of inodes and bits thousands.
 pub(super) type LyingList = SmallVec<[Lying; 1]>;
 
-fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+/// Have two ranges of bytes some in common?
+pub(super) fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 

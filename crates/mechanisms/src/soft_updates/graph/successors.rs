@@ -18,6 +18,7 @@ use super::super::order::{NAMES, UNNAMES};
 use super::super::render::Backward;
 use super::contents::blocks_of;
 use super::{Graph, NodeId};
+use env::SECTOR_BYTES;
 use format::BlockNo;
 use integrity::{TxnId, invariant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +54,7 @@ impl Graph {
                     *edges += all - own;
                     members.push(*id);
                 }
-                None if own < all => drop(above.kept.insert(*id)),
+                None if own < all || self.is_wide_name(*id) => drop(above.kept.insert(*id)),
                 None => (),
             }
         }
@@ -73,12 +74,24 @@ impl Graph {
         n.backward.sector().filter(|_| is_name).map(|s| (n.buf.block(), s))
     }
 
+    /// Does it take back bytes of names in more than one sector? Nobody could take over both.
+    fn is_wide_name(&self, id: NodeId) -> bool {
+        let n = &self.nodes[id];
+        let is_name = matches!(n.step, NAMES | UNNAMES) && !n.names_in.is_empty();
+        is_name && !n.backward.is_empty() && n.backward.sector().is_none()
+    }
+
     /// The node that alone lies over some of these, the names of a sector, `edges` times; None:
-    /// there are several, or it cannot take over.
+    /// there are several, or it cannot take over. Thousands may wait in the block: those that came
+    /// before the first of these, and those of other sectors, are not looked at.
     fn successor_in(&self, sector: Sector, members: &[NodeId], edges: u32) -> Option<NodeId> {
         let is_member = |id: &NodeId| members.binary_search(id).is_ok();
         let count = |id: NodeId| self.nodes[id].under.iter().filter(|u| is_member(u)).count();
-        let mut upper = self.in_block(sector.0).filter(|id| !is_member(id) && count(*id) > 0);
+        let bytes = sector.1 * SECTOR_BYTES..(sector.1 + 1) * SECTOR_BYTES;
+        let list = self.by_block.get(&sector.0)?;
+        let newer = &list[list.partition_point(|l| l.id <= members[0])..];
+        let here = newer.iter().rev().filter(|l| lying::meet(&l.bytes, &bytes)).map(|l| l.id);
+        let mut upper = here.filter(|id| !is_member(id) && count(*id) > 0);
         let (id, None) = (upper.next()?, upper.next()) else { return None };
         let successor = &self.nodes[id];
         let is_name = successor.step == NAMES && self.name_sector(id) == Some(sector);
