@@ -4,6 +4,7 @@
 
 use crate::common::{ROOT, Vol, World};
 use mechanisms::Mode;
+use ufs::store::Space;
 
 const NAMES: usize = 200;
 

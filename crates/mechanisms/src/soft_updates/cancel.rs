@@ -9,7 +9,7 @@
 //!             own, with those, before the next wave. Who cannot be forgotten then never is.
 
 use super::SoftUpdates;
-use super::graph::{Above, Graph, NodeId, add_in_order};
+use super::graph::{Above, Graph, NodeId, UNDER_MAX, add_in_order};
 use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
 use env::{Few, IdMap, SerialMap};
@@ -261,7 +261,8 @@ impl Graph {
 
     /// The nodes of the operations; None if there are none, or one of them has none any more, if an
     /// inode or a name of one is durable or on its way (the disk sees it: its going needs its
-    /// order), or, if they are to be there `wholly`, if any of their nodes is.
+    /// order), or, if they are to be there `wholly`, if any of their nodes is; or if one stands on
+    /// too many.
     fn nodes_of(&self, txns: &BTreeSet<TxnId>, wholly: bool) -> Option<BTreeSet<NodeId>> {
         let mut all = BTreeSet::new();
         for txn in txns {
@@ -276,7 +277,7 @@ impl Graph {
         }
         let is_unseen = |id: &NodeId| {
             let n = self.node(*id).expect("it is one of theirs");
-            !wholly && n.step == CONTENTS || n.is_pending()
+            (!wholly && n.step == CONTENTS || n.is_pending()) && n.under.len() <= UNDER_MAX
         };
         let any = !all.is_empty() && all.iter().all(is_unseen);
         any.then_some(all)

@@ -19,7 +19,7 @@ use self::capture::Standing;
 use self::contents::{Contents, blocks_of};
 use self::index::ByInode;
 pub(super) use self::index::add_in_order;
-pub(super) use self::successors::Above;
+pub(super) use self::successors::{Above, UNDER_MAX};
 use super::lying::{Head, Lying, LyingList, Under, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, UNNAMES, needs};
 use super::render::Backward;

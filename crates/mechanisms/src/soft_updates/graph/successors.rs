@@ -23,6 +23,10 @@ use format::BlockNo;
 use integrity::{TxnId, invariant};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What stands on more than so many others directly is not looked into: a slot that one name after
+/// another has taken, each of which waits.
+pub(in super::super) const UNDER_MAX: usize = 64;
+
 /// A sector of a directory's block.
 type Sector = (BlockNo, usize);
 
@@ -91,7 +95,9 @@ impl Graph {
         let list = self.by_block.get(&sector.0)?;
         let newer = &list[list.partition_point(|l| l.id <= members[0])..];
         let here = newer.iter().rev().filter(|l| lying::meet(&l.bytes, &bytes)).map(|l| l.id);
-        let mut upper = here.filter(|id| !is_member(id) && count(*id) > 0);
+        let is_crowded = |id: NodeId| self.nodes[id].under.len() > UNDER_MAX;
+        let is_upper = |id: &NodeId| !is_member(id) && (is_crowded(*id) || count(*id) > 0);
+        let mut upper = here.filter(is_upper);
         let (id, None) = (upper.next()?, upper.next()) else { return None };
         let successor = &self.nodes[id];
         let is_name = successor.step == NAMES && self.name_sector(id) == Some(sector);
