@@ -3,7 +3,7 @@
 //! `common::wide`'s.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::common::asked::OPTIONS;
+use crate::common::asked::{OPTIONS, files};
 use crate::common::rounds::Rounds;
 use crate::common::wide::{Layout, Of, made4};
 use crate::common::{Scratch, check_both, e2fsck, tool};
@@ -22,32 +22,6 @@ fn images() -> Vec<(&'static str, Vec<u8>)> {
         ("1K, inline", made4(&["-J", "size=1", "-O", "inline_data"], 1024, 20 * M)),
         ("4K, orphans", made4(&["-J", "size=4", "-O", "orphan_file"], 4096, 40 * M)),
     ]
-}
-
-/// All files of an image: the contents of each by its path.
-fn files(s: &Scratch, image: &[u8], name: &str) -> BTreeMap<String, Vec<u8>> {
-    let (img, dir) = (s.path("dumped.img"), s.path(name));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir(&dir).unwrap();
-    std::fs::write(&img, image).unwrap();
-    let dump = format!("rdump / {}", dir.display());
-    let out = tool("timeout").args(["20", "/usr/sbin/debugfs", "-R", &dump]).arg(&img).output();
-    out.unwrap();
-    let mut all = BTreeMap::new();
-    let mut folders = vec![dir.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let (kind, path) = (entry.file_type().unwrap(), entry.path());
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_file() {
-                let name = path.strip_prefix(&dir).unwrap().to_string_lossy().into_owned();
-                all.insert(name, std::fs::read(&path).unwrap_or_default());
-            }
-        }
-    }
-    let _ = std::fs::remove_dir_all(&dir);
-    all
 }
 
 /// The image after `e2fsck -fy`; None: it could not repair it.

@@ -2,46 +2,23 @@
 //! not taken apart for it. Every file is there afterwards as it was.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::common::asked::{asked, edited, repaired};
+use crate::common::asked::{edited, files, repaired};
 use crate::common::wide::made4;
 use crate::common::{Scratch, made};
-use std::collections::BTreeMap;
 
 const M: u64 = 1 << 20;
-
-/// The volume's files with their contents.
-fn files(s: &Scratch, image: &[u8]) -> BTreeMap<String, Vec<u8>> {
-    let (img, dir) = (s.path("dumped.img"), s.path("dumped"));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir(&dir).unwrap();
-    std::fs::write(&img, image).unwrap();
-    asked(s, image, &format!("rdump / {}", dir.display()));
-    let (mut all, mut folders) = (BTreeMap::new(), vec![dir.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let (kind, path) = (entry.file_type().unwrap(), entry.path());
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_file() {
-                let name = path.strip_prefix(&dir).unwrap().to_string_lossy().into_owned();
-                all.insert(name, std::fs::read(&path).unwrap());
-            }
-        }
-    }
-    all
-}
 
 /// After each of these requests to debugfs a repair leaves all files as they were.
 fn all_stays(name: &str, image: &[u8], requests: &[&str]) {
     let s = Scratch::new(name);
-    let sound = files(&s, image);
+    let sound = files(&s, image, "sound");
     assert!(sound.len() > 200, "{name}: {} files", sound.len());
     for request in requests {
         let mut broken = edited(&s, image, &format!("{request}\n"));
         let what = format!("{name}, {request}");
         let report = repaired(&s, &mut broken, &what);
         assert!(!report.is_sound(), "{what}: nothing is found");
-        assert!(files(&s, &broken) == sound, "{what}: {:#?}", report.findings);
+        assert!(files(&s, &broken, "ours") == sound, "{what}: {:#?}", report.findings);
     }
 }
 

@@ -17,7 +17,7 @@ use super::super::lying::{self, Head, Lying};
 use super::super::order::{NAMES, UNNAMES};
 use super::super::render::Backward;
 use super::contents::blocks_of;
-use super::{Graph, NodeId};
+use super::{Graph, Node, NodeId};
 use env::SECTOR_BYTES;
 use format::BlockNo;
 use integrity::{TxnId, invariant};
@@ -37,6 +37,11 @@ pub(in super::super) struct Above {
     pub(in super::super) successors: BTreeMap<Sector, NodeId>,
     /// What cannot be forgotten, because others lie over it that cannot take over.
     pub(in super::super) kept: BTreeSet<NodeId>,
+}
+
+/// Does it make a name, or take one away?
+fn changes_name(n: &Node) -> bool {
+    matches!(n.step, NAMES | UNNAMES) && !n.names_in.is_empty()
 }
 
 impl Graph {
@@ -73,16 +78,14 @@ impl Graph {
 
     /// The sector in which the node makes or takes away a name.
     pub(in super::super) fn name_sector(&self, id: NodeId) -> Option<Sector> {
-        let n = self.nodes.get(id)?;
-        let is_name = matches!(n.step, NAMES | UNNAMES) && !n.names_in.is_empty();
-        n.backward.sector().filter(|_| is_name).map(|s| (n.buf.block(), s))
+        let n = self.nodes.get(id).filter(|n| changes_name(n))?;
+        n.backward.sector().map(|s| (n.buf.block(), s))
     }
 
     /// Does it take back bytes of names in more than one sector? Nobody could take over both.
     fn is_wide_name(&self, id: NodeId) -> bool {
         let n = &self.nodes[id];
-        let is_name = matches!(n.step, NAMES | UNNAMES) && !n.names_in.is_empty();
-        is_name && !n.backward.is_empty() && n.backward.sector().is_none()
+        changes_name(n) && !n.backward.is_empty() && n.backward.sector().is_none()
     }
 
     /// The node that alone lies over some of these, the names of a sector, `edges` times; None:
